@@ -49,16 +49,12 @@ static const char *spec_problem(const struct model_config *m, const struct attn_
 static const char *experts_problem(const struct ffn_spec *f, int world) {
     if (world > 1)
         return "ranks would share a mixture of experts";
-    if (f->gating == GATING_IN_TURN)
-        return "experts are chosen in turn";
-    if (f->weigh_input)
-        return "rows are weighed before they go into experts";
     if (f->no_gate)
         return "experts have no gate";
-    if (f->expert_bias || f->out_bias)
-        return "experts have biases";
-    if (f->own_norms || f->expert_scale || model_scale(f->router_scale) != 1)
-        return "experts have norms or scales of their own";
+    if (f->out_bias)
+        return "the shared expert has a bias";
+    if (f->own_norms)
+        return "experts have norms of their own";
     if (f->experts > CUDA_MAX_EXPERTS || f->top_k < 1 || f->top_k > f->experts)
         return "a layer has too many experts";
     return NULL;

@@ -13,13 +13,20 @@
 #define QUANT_FN static inline
 #endif
 
-// One element as integers: value = d * scale * q - dmin * min, where d and dmin are f16 bits.
+// One element as integers: value = d * scale * q - dmin * min, where d and dmin are f16 bits. MXFP4: q is the nibble, of
+// which quant_e2m1() makes a number, scale the exponent of f32 with which that is multiplied, or 0: zero.
 struct quant {
     int q, scale, min;
     uint16_t d, dmin;
 };
 
 QUANT_FN uint16_t quant_u16(const uint8_t *p) { return (uint16_t)(p[0] | p[1] << 8); }
+
+// Twice what four bits stand for: sign, two of exponent, one of mantissa.
+QUANT_FN int quant_e2m1(int q) {
+    int m = q & 7, twice = m < 2 ? m : (2 + m % 2) << (m / 2 - 1);
+    return q & 8 ? -twice : twice;
+}
 
 // 6-bit scale and minimum j (0..8) out of the 12 bytes of Q4_K and Q5_K.
 QUANT_FN void quant_k4(const uint8_t *s, int j, int *scale, int *min) {
@@ -40,6 +47,7 @@ QUANT_FN size_t quant_row_bytes(enum dtype t, int n) {
     case DTYPE_Q4_K: return (size_t)(n / 256) * 144;
     case DTYPE_Q5_K: return (size_t)(n / 256) * 176;
     case DTYPE_Q6_K: return (size_t)(n / 256) * 210;
+    case DTYPE_MXFP4: return (size_t)(n / 32) * 17;
     default: return 0;
     }
 }
@@ -79,6 +87,11 @@ QUANT_FN struct quant quant_element(enum dtype t, const uint8_t *row, int k) {
         e.q = (b[i / 128 * 64 + i % 64] >> (i % 128 / 64 * 4) & 15) |
               (b[128 + i / 128 * 32 + i % 32] >> (i % 128 / 32 * 2) & 3) << 4;
         e.q -= 32;
+        break;
+    case DTYPE_MXFP4: // 2^(e - 128); subnormals are zero
+        b = row + (long long)(k / 32) * 17;
+        e.scale = b[0] > 0 ? b[0] - 1 : 0;
+        e.q = b[1 + k % 16] >> (k % 32 / 16 * 4) & 15;
         break;
     default: break;
     }

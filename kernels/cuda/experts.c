@@ -50,6 +50,7 @@ static void route(struct device *dev, const struct layer *layer) {
     struct cuda_route a = {.logits = e->logits,
                            .bias = layer->router->bias,
                            .select_bias = layer->select_bias ? layer->select_bias->table : NULL,
+                           .factors = layer->expert_scale ? layer->expert_scale->table : NULL,
                            .seq_of = dev->inputs.seq_of,
                            .experts = e->ids,
                            .weights = e->weights,
@@ -60,7 +61,9 @@ static void route(struct device *dev, const struct layer *layer) {
                            .top_groups = f->top_groups,
                            .gating = f->gating,
                            .renormalise = f->renormalise,
-                           .scale = model_scale(f->scale)};
+                           .scale = model_scale(f->scale),
+                           .logit_scale = model_scale(f->router_scale),
+                           .near = f->near};
     cuda_route(dev->rt, &a);
     struct cuda_group_slots g = {.experts = e->ids,
                                  .num = rows * f->top_k,
@@ -80,18 +83,20 @@ static void multiply(struct device *dev, const struct layer *layer, const struct
     int rows = group_rows(dev, f);
     g.w = w->matrix[0];
     g.n = w->rows[0];
+    g.bias = w->bias;
     g.x = x->data[act_dtype];
     g.ldx = x->ld;
     g.scale = act_dtype == ACT_DTYPE_F16 ? x->scale : NULL;
-    struct cuda_expert_gemm a = {.gemm = g,
-                                 .slots = dev->experts.slots,
-                                 .groups = dev->experts.groups,
-                                 .num_groups = dev->experts.num_groups,
-                                 .max_groups =
-                                     cuda_max_groups(dev->work.num_tokens * f->top_k, f->experts, rows),
-                                 .group_rows = rows,
-                                 .num_experts = w->num_experts,
-                                 .per_row = per_row};
+    struct cuda_expert_gemm a = {
+        .gemm = g,
+        .slots = dev->experts.slots,
+        .groups = dev->experts.groups,
+        .num_groups = dev->experts.num_groups,
+        .max_groups = cuda_max_groups(dev->work.num_tokens * f->top_k, f->experts, rows),
+        .group_rows = rows,
+        .num_experts = w->num_experts,
+        .per_row = per_row,
+        .input_weights = f->weigh_input && w == layer->expert_gate_up ? dev->experts.weights : NULL};
     cuda_expert_gemm(dev->rt, &a);
 }
 
@@ -123,7 +128,7 @@ void cuda_experts_out(struct device *dev, const struct layer *layer) {
         cuda_multiply(dev, layer->down, &dev->ffn, rows, e->shared, D);
     struct cuda_combine a = {.x = e->out,
                              .experts = e->ids,
-                             .weights = e->weights,
+                             .weights = layer->ffn.weigh_input ? NULL : e->weights,
                              .shared = layer->down ? e->shared : NULL,
                              .gate = layer->shared_gate ? e->gates : NULL,
                              .y = dev->added ? dev->added : dev->resid,

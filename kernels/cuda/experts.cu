@@ -46,6 +46,27 @@ KD_FN void choose(const float *key, int *state, int num, int n, int lane) {
     }
 }
 
+// Of the largest logit among those that are free: 1 / the sum of exp(l - m) over those of them that are near it.
+KD_FN float weight_in_turn(const struct cuda_route &a, const float *logit, const int *state, int best) {
+    float sum = 0, m = logit[best];
+    for (int e = 0; e < a.num_experts; e++)
+        if (state[e] == FREE && !(kd_div(kd_add(m, -logit[e]), fmaxf(fabsf(logit[e]), m)) > a.near))
+            sum = kd_add(sum, exp_of(kd_add(logit[e], -m)));
+    return kd_div(1, sum);
+}
+
+// The same, one after the other: logits of those chosen become their weights.
+KD_FN void choose_in_turn(const struct cuda_route &a, float *logit, const float *key, int *state, int lane) {
+    for (int i = 0; i < a.top_k; i++) {
+        int best = best_free(key, state, a.num_experts, lane);
+        float weight = best < 0 ? 0 : weight_in_turn(a, logit, state, best);
+        __syncwarp(); // every lane has read
+        if (lane == 0 && best >= 0)
+            state[best] = CHOSEN, logit[best] = weight;
+        __syncwarp();
+    }
+}
+
 // Experts of groups that are not among the best become OUT. sum, group: (num_groups) scratch
 KD_FN void choose_groups(const struct cuda_route &a, const float *key, int *state, float *sum, int *group,
                          int lane) {
@@ -114,7 +135,7 @@ __global__ void __launch_bounds__(32) route_rows(struct cuda_route a) {
         return;
     }
     for (int e = lane; e < E; e += 32) {
-        float l = a.logits[(size_t)row * (size_t)E + (size_t)e];
+        float l = kd_mul(a.logits[(size_t)row * (size_t)E + (size_t)e], a.logit_scale);
         score[e] = a.bias ? kd_add(l, a.bias[e]) : l;
     }
     __syncwarp();
@@ -126,7 +147,10 @@ __global__ void __launch_bounds__(32) route_rows(struct cuda_route a) {
     __syncwarp();
     if (a.num_groups > 1)
         choose_groups(a, key, state, sum, group, lane);
-    choose(key, state, E, K, lane);
+    if (a.gating == GATING_IN_TURN)
+        choose_in_turn(a, score, key, state, lane);
+    else
+        choose(key, state, E, K, lane);
     float *w = key; // (K) of those chosen
     for (int first = 0, n = 0; first < E; first += 32) {
         bool chosen = first + lane < E && state[first + lane] == CHOSEN;
@@ -148,7 +172,8 @@ __global__ void __launch_bounds__(32) route_rows(struct cuda_route a) {
     bool divide = a.renormalise || a.gating == GATING_SOFTMAX_CHOSEN;
     float all = divide ? kd_add(ascending_sum(w, K), 1e-20f) : 1;
     for (int k = lane; k < K; k += 32)
-        weights[k] = kd_mul(divide ? kd_div(w[k], all) : w[k], a.scale);
+        weights[k] =
+            kd_mul(kd_mul(divide ? kd_div(w[k], all) : w[k], a.scale), a.factors ? a.factors[experts[k]] : 1);
 }
 
 // ---- slots by expert, in one block
@@ -205,7 +230,7 @@ __global__ void __launch_bounds__(COMBINE_THREADS) combine_rows(struct cuda_comb
         float sum = 0;
         for (; k < a.top_k && a.experts[slot + (size_t)k] < end; k++)
             if (a.experts[slot + (size_t)k] >= 0)
-                sum = kd_add(sum, kd_mul(a.weights[slot + (size_t)k],
+                sum = kd_add(sum, kd_mul(a.weights ? a.weights[slot + (size_t)k] : 1,
                                          a.x[(slot + (size_t)k) * (size_t)a.n + (size_t)i]));
         part[s] = sum;
     }

@@ -123,7 +123,7 @@ __global__ void __launch_bounds__(GEMM_THREADS, 2) gemm_experts(struct cuda_expe
     int m0 = (int)blockIdx.z * NT * 8; // F32 takes larger groups, too
     if (m0 >= group.num)
         return;
-    multiply_tile<F, NT>(red, a.gemm, slot_rows{a.slots + group.begin, group.num, a.per_row},
+    multiply_tile<F, NT>(red, a.gemm, slot_rows{a, a.slots + group.begin, group.num},
                          group.expert * (int)gridDim.y + (int)blockIdx.y, (int)blockIdx.y, m0);
 }
 
@@ -174,9 +174,9 @@ template <enum weight_layout F> __global__ void __launch_bounds__(128) dequantis
         uint32_t v[2][4];
         int column = s * traits::step + g * 32;
         size_t super = (size_t)tile * (size_t)(a.w.cols / 256) + (size_t)(column / 256);
-        group_scale scale = make_scale<F>(
-            ((const uint32_t *)a.w.scales)[(at * traits::groups + (size_t)g) * 8 + (size_t)lane / 4],
-            (const char *)a.w.supers + (super * 8 + (size_t)lane / 4) * (traits::supers / 8));
+        group_scale scale =
+            make_scale<F>(scale_word<F>((const char *)a.w.scales + at * traits::scales, g, lane),
+                          (const char *)a.w.supers + (super * 8 + (size_t)lane / 4) * (traits::supers / 8));
         decode<F>(f, g, v[0], v[1]);
         for (int mma = 0; mma < 2; mma++)
             for (int r = 0; r < 4; r++) {
@@ -211,6 +211,7 @@ void cuda_gemm(struct rt *rt, const struct cuda_gemm *a) {
     case LAYOUT_Q4_K: pick_tokens<LAYOUT_Q4_K>(rt, a); break;
     case LAYOUT_Q5_K: pick_tokens<LAYOUT_Q5_K>(rt, a); break;
     case LAYOUT_Q6_K: pick_tokens<LAYOUT_Q6_K>(rt, a); break;
+    case LAYOUT_MXFP4: pick_tokens<LAYOUT_MXFP4>(rt, a); break;
     case LAYOUT_COUNT: rt_fail(rt, "a matrix has no format"); break;
     }
 }
@@ -227,6 +228,7 @@ void cuda_expert_gemm(struct rt *rt, const struct cuda_expert_gemm *a) {
     case LAYOUT_Q4_K: pick_group<LAYOUT_Q4_K>(rt, a); break;
     case LAYOUT_Q5_K: pick_group<LAYOUT_Q5_K>(rt, a); break;
     case LAYOUT_Q6_K: pick_group<LAYOUT_Q6_K>(rt, a); break;
+    case LAYOUT_MXFP4: pick_group<LAYOUT_MXFP4>(rt, a); break;
     case LAYOUT_COUNT: rt_fail(rt, "experts have no format"); break;
     }
 }
@@ -238,6 +240,7 @@ void cuda_dequant(struct rt *rt, const struct cuda_dequant *a) {
     case LAYOUT_Q4_K: launch_dequant<LAYOUT_Q4_K>(rt, a); break;
     case LAYOUT_Q5_K: launch_dequant<LAYOUT_Q5_K>(rt, a); break;
     case LAYOUT_Q6_K: launch_dequant<LAYOUT_Q6_K>(rt, a); break;
+    case LAYOUT_MXFP4: launch_dequant<LAYOUT_MXFP4>(rt, a); break;
     default: rt_fail(rt, "only quantised matrices are dequantised"); break;
     }
 }

@@ -16,13 +16,13 @@ struct fragment { // of 16 rows and one k-step
 
 template <enum weight_layout F> struct format_traits {
     static constexpr bool plain = F == LAYOUT_BF16 || F == LAYOUT_F16;
-    static constexpr bool nibbles = F == LAYOUT_Q4_0 || F == LAYOUT_Q4_K;
+    static constexpr bool nibbles = F == LAYOUT_Q4_0 || F == LAYOUT_Q4_K || F == LAYOUT_MXFP4;
     static constexpr bool has_min = F == LAYOUT_Q4_K || F == LAYOUT_Q5_K;
     static constexpr int step = nibbles ? 64 : 32; // columns
     static constexpr int groups = nibbles ? 2 : 1; // of 32 columns in a step
-    // Bytes of a tile's k-step in shared memory: weights, a word per group and row, K-quants' factors.
+    // Bytes of a tile's k-step in shared memory: weights, a word per group (MXFP4: for both) and row, K-quants' factors.
     static constexpr int data = plain ? 1024 : 512;
-    static constexpr int scales = plain ? 0 : groups * 32;
+    static constexpr int scales = plain ? 0 : F == LAYOUT_MXFP4 ? 32 : groups * 32;
     static constexpr int supers = has_min ? 64 : F == LAYOUT_Q6_K ? 32 : 0;
     static constexpr int stage = data + scales + supers;
 };
@@ -69,6 +69,19 @@ KD_FN uint32_t nibbles_to_bf16(uint32_t word, int i, uint32_t minus_128_offset) 
     return kd_fma_bf16x2((word >> (4 * i) & 0x000f000fu) | 0x43004300u, 0x3f803f80u, minus_128_offset);
 }
 
+// The same of 4-bit floats, twice their value: sign, exponent and mantissa move to their places in a bf16, which is then
+// 2^-127 of it. Subnormal ones are subnormal there.
+KD_FN uint32_t floats_to_bf16(uint32_t word, int i) {
+    uint32_t size = i < 2 ? word << (6 - 4 * i) : word >> (4 * i - 6);
+    return kd_fma_bf16x2((word << (12 - 4 * i) & 0x80008000u) | (size & 0x01c001c0u), 0x7f007f00u, 0);
+}
+
+template <enum weight_layout F> KD_FN uint32_t decode_nibbles(uint32_t word, int i) {
+    if (F == LAYOUT_MXFP4)
+        return floats_to_bf16(word, i);
+    return nibbles_to_bf16(word, i, F == LAYOUT_Q4_0 ? 0xc308c308u : 0xc300c300u); // -136, -128
+}
+
 // The A operands of the two mma of 32 columns (group g of the step), as integers for quantised layouts.
 template <enum weight_layout F> KD_FN void decode(const fragment &f, int g, uint32_t a0[4], uint32_t a1[4]) {
     if (format_traits<F>::plain) {
@@ -76,11 +89,10 @@ template <enum weight_layout F> KD_FN void decode(const fragment &f, int g, uint
         a1[0] = f.a.z, a1[1] = f.b.z, a1[2] = f.a.w, a1[3] = f.b.w;
     } else if (format_traits<F>::nibbles) {
         uint32_t top = g == 0 ? f.a.x : f.a.z, bottom = g == 0 ? f.a.y : f.a.w; // rows r and r + 8
-        uint32_t minus = F == LAYOUT_Q4_0 ? 0xc308c308u : 0xc300c300u;          // -136, -128
-        a0[0] = nibbles_to_bf16(top, 0, minus), a0[1] = nibbles_to_bf16(bottom, 0, minus);
-        a0[2] = nibbles_to_bf16(top, 1, minus), a0[3] = nibbles_to_bf16(bottom, 1, minus);
-        a1[0] = nibbles_to_bf16(top, 2, minus), a1[1] = nibbles_to_bf16(bottom, 2, minus);
-        a1[2] = nibbles_to_bf16(top, 3, minus), a1[3] = nibbles_to_bf16(bottom, 3, minus);
+        a0[0] = decode_nibbles<F>(top, 0), a0[1] = decode_nibbles<F>(bottom, 0);
+        a0[2] = decode_nibbles<F>(top, 1), a0[3] = decode_nibbles<F>(bottom, 1);
+        a1[0] = decode_nibbles<F>(top, 2), a1[1] = decode_nibbles<F>(bottom, 2);
+        a1[2] = decode_nibbles<F>(top, 3), a1[3] = decode_nibbles<F>(bottom, 3);
     } else {
         float offset = F == LAYOUT_Q8_0 ? 128.0f : F == LAYOUT_Q6_K ? 32.0f : 0.0f;
         a0[0] = bytes_to_bf16(f.a.x, 0, offset), a0[1] = bytes_to_bf16(f.a.z, 0, offset);
@@ -94,12 +106,21 @@ struct group_scale {               // of rows r (0) and r + 8 (1)
     float d[2], second[2], min[2]; // second: columns 16..32 of Q6_K
 };
 
+// A row's word of group g, of the scales of a tile's k-step.
+template <enum weight_layout F> KD_FN uint32_t scale_word(const void *scales, int g, int lane) {
+    const uint32_t *words = (const uint32_t *)scales;
+    return F == LAYOUT_MXFP4 ? words[lane / 4] >> (16 * g) : words[g * 8 + lane / 4];
+}
+
 // The scales that a row's word and, of K-quants, its factors stand for.
 template <enum weight_layout F> KD_FN group_scale make_scale(uint32_t s, const void *supers) {
     group_scale r = {};
     if (F == LAYOUT_Q8_0 || F == LAYOUT_Q4_0) {
         r.d[0] = kd_half_to_float((uint16_t)s);
         r.d[1] = kd_half_to_float((uint16_t)(s >> 16));
+    } else if (F == LAYOUT_MXFP4) {
+        r.d[0] = kd_bits_float((s & 255u) << 23);
+        r.d[1] = kd_bits_float((s >> 8 & 255u) << 23);
     } else if (F == LAYOUT_Q6_K) {
         uint32_t d = *(const uint32_t *)supers;
         for (int i = 0; i < 2; i++) {
@@ -123,7 +144,7 @@ template <enum weight_layout F> KD_FN group_scale read_scale(const unsigned char
     if (traits::plain)
         return {};
     const unsigned char *words = stage + traits::data;
-    return make_scale<F>(((const uint32_t *)(const void *)words)[g * 8 + lane / 4],
+    return make_scale<F>(scale_word<F>(words, g, lane),
                          words + traits::scales + lane / 4 * (traits::supers / 8));
 }
 
@@ -208,14 +229,27 @@ struct all_rows {
 };
 KD_FN int row_in(const all_rows &, int m) { return m; }
 KD_FN int row_out(const all_rows &, int m) { return m; }
+KD_FN const float *bias_of(const all_rows &, const struct cuda_gemm &a) { return a.bias; }
+// By which the products of token m are multiplied.
+KD_FN float factor_of(const all_rows &, const struct cuda_gemm &a, int m) { return a.scale ? a.scale[m] : 1; }
 
-// Of a group of slots: one for each expert of a row.
+// Of the block's group of slots: one for each expert of a row.
 struct slot_rows {
+    const struct cuda_expert_gemm &a;
     const int32_t *slots;
-    int num, per_row; // slots that share a row of x
+    int num;
 };
-KD_FN int row_in(const slot_rows &r, int m) { return r.slots[m] / r.per_row; }
+KD_FN int row_in(const slot_rows &r, int m) { return r.slots[m] / r.a.per_row; }
 KD_FN int row_out(const slot_rows &r, int m) { return r.slots[m]; }
+// Of the expert, which is read again here: a register through the whole loop would be too many.
+KD_FN const float *bias_of(const slot_rows &r, const struct cuda_gemm &a) {
+    int values = a.n * (a.epilogue == EPILOGUE_SWIGLU ? 2 : 1);
+    return a.bias ? a.bias + (size_t)r.a.groups[blockIdx.x].expert * (size_t)values : NULL;
+}
+KD_FN float factor_of(const slot_rows &r, const struct cuda_gemm &a, int m) {
+    float scale = a.scale ? a.scale[row_in(r, m)] : 1;
+    return r.a.input_weights ? kd_mul(scale, r.a.input_weights[row_out(r, m)]) : scale;
+}
 
 // The epilogue of a tile by `threads` threads, of which this is `thread`: whole warps. red: (num segments,
 // NT * 8, 16). Nothing is contracted: an element's bits must not depend on what the compiler makes of NT.
@@ -223,16 +257,17 @@ template <int NT, class Rows>
 KD_FN void finish(const struct cuda_gemm &a, const Rows &rows, const float *red, int num, int tile, int m0,
                   int thread, int threads) {
     enum { ALL = NT * 8 * 16 };
+    const float *bias = bias_of(rows, a);
     if (a.epilogue == EPILOGUE_SWIGLU) {
         for (int i = thread; i < ALL / 2; i += threads) {
             int m = m0 + i / 8, n = tile * 8 + i % 8, at = i / 8 * 16 + i % 8;
             if (m >= rows.num || n >= a.n)
                 continue;
-            float scale = a.scale ? a.scale[row_in(rows, m)] : 1;
+            float scale = factor_of(rows, a, m);
             float gate = kd_mul(add_segments(red + at, ALL, num), scale),
                   up = kd_mul(add_segments(red + at + 8, ALL, num), scale);
-            if (a.bias)
-                gate = kd_add(gate, a.bias[n]), up = kd_add(up, a.bias[a.n + n]);
+            if (bias)
+                gate = kd_add(gate, bias[n]), up = kd_add(up, bias[a.n + n]);
             store_act(act_row(a.h, (size_t)row_out(rows, m), a.ldy, a.act_dtype), n,
                       activate_gated(a.act, gate, up), a.act_dtype);
         }
@@ -241,10 +276,9 @@ KD_FN void finish(const struct cuda_gemm &a, const Rows &rows, const float *red,
     for (int i = thread; i < ALL; i += threads) { // whole warps: ALL is a multiple of 128
         int m = m0 + i / 16, n = tile * 16 + i % 16;
         bool exists = m < rows.num && n < a.n;
-        float v =
-            kd_mul(add_segments(red + i, ALL, num), a.scale && m < rows.num ? a.scale[row_in(rows, m)] : 1);
-        if (a.bias && exists)
-            v = kd_add(v, a.bias[n]);
+        float v = kd_mul(add_segments(red + i, ALL, num), m < rows.num ? factor_of(rows, a, m) : 1);
+        if (bias && exists)
+            v = kd_add(v, bias[n]);
         if (a.epilogue == EPILOGUE_LOGITS) {
             v = kd_mul(v, a.factor);
             if (a.softcap > 0)

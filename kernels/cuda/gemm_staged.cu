@@ -218,7 +218,7 @@ __global__ void __launch_bounds__(STAGED_THREADS, blocks_wanted<F, NT>())
     if ((int)blockIdx.x >= *a.num_groups)
         return;
     const struct cuda_expert_group group = a.groups[blockIdx.x];
-    const slot_rows rows = {a.slots + group.begin, group.num, a.per_row};
+    const slot_rows rows = {a, a.slots + group.begin, group.num};
     int tiles = a.gemm.w.rows / 16 / a.num_experts, tile = (int)blockIdx.y * ROW_TILES + kd_warp();
     int token = (int)threadIdx.x / 4;
     const slot_row copied = {group.num, row_in(rows, token < group.num ? token : group.num - 1)};
@@ -281,6 +281,7 @@ void gemm_launch_staged_experts(struct rt *rt, const struct cuda_expert_gemm *a)
     case LAYOUT_Q4_K: launch_experts<LAYOUT_Q4_K>(rt, a); break;
     case LAYOUT_Q5_K: launch_experts<LAYOUT_Q5_K>(rt, a); break;
     case LAYOUT_Q6_K: launch_experts<LAYOUT_Q6_K>(rt, a); break;
+    case LAYOUT_MXFP4: launch_experts<LAYOUT_MXFP4>(rt, a); break;
     default: rt_fail(rt, "a matrix has no staged GEMM"); break;
     }
 }
@@ -294,6 +295,7 @@ void gemm_launch_staged(struct rt *rt, const struct cuda_gemm *a) {
     case LAYOUT_Q4_K: pick_tokens<LAYOUT_Q4_K>(rt, a); break;
     case LAYOUT_Q5_K: pick_tokens<LAYOUT_Q5_K>(rt, a); break;
     case LAYOUT_Q6_K: pick_tokens<LAYOUT_Q6_K>(rt, a); break;
+    case LAYOUT_MXFP4: pick_tokens<LAYOUT_MXFP4>(rt, a); break;
     default: rt_fail(rt, "a matrix has no staged GEMM"); break;
     }
 }

@@ -169,7 +169,7 @@ KD_FN uint32_t kd_pack_half(float low, float high) {
     asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
     return r;
 }
-// a * b + c on two bf16 each.
+// a * b + c on two bf16 each, of which subnormal ones count as what they are.
 KD_FN uint32_t kd_fma_bf16x2(uint32_t a, uint32_t b, uint32_t c) {
     uint32_t r;
     asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(c));
@@ -235,11 +235,15 @@ KD_FN uint32_t kd_pack_bf16(float low, float high) {
 KD_FN uint32_t kd_pack_half(float low, float high) {
     return float_to_half(low) | (uint32_t)float_to_half(high) << 16;
 }
+KD_FN double kd_widen_bf16(uint16_t h) { // a subnormal f32 would be zero
+    return h & 0x7f80u ? (double)bf16_to_float(h) : (h & 0x8000u ? -0x1p-133 : 0x1p-133) * (h & 0x7fu);
+}
 KD_FN uint32_t kd_fma_bf16x2(uint32_t a, uint32_t b, uint32_t c) {
     uint32_t r = 0;
-    for (int i = 0; i < 32; i += 16) // the product of two bf16 is exact in f32
-        r |= (uint32_t)float_to_bf16(bf16_to_float((uint16_t)(a >> i)) * bf16_to_float((uint16_t)(b >> i)) +
-                                     bf16_to_float((uint16_t)(c >> i)))
+    for (int i = 0; i < 32; i += 16) // the product of two bf16 is exact in double
+        r |= (uint32_t)float_to_bf16(
+                 (float)(kd_widen_bf16((uint16_t)(a >> i)) * kd_widen_bf16((uint16_t)(b >> i)) +
+                         kd_widen_bf16((uint16_t)(c >> i))))
              << i;
     return r;
 }

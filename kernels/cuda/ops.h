@@ -124,16 +124,21 @@ void cuda_finish(struct rt *rt, const struct cuda_finish *a);
 // ---- matrices
 
 enum weight_layout {
-    LAYOUT_F32,  // row-major
-    LAYOUT_BF16, // row-major
-    LAYOUT_F16,  // row-major
-    LAYOUT_Q8_0, // int8, f16 scale per 32
-    LAYOUT_Q4_0, // nibble - 8, f16 scale per 32
-    LAYOUT_Q4_K, // nibble; 6-bit scale and minimum per 32, two f16 per 256
-    LAYOUT_Q5_K, // byte; as Q4_K
-    LAYOUT_Q6_K, // int8; 8-bit scale per 16, f16 per 256
+    LAYOUT_F32,   // row-major
+    LAYOUT_BF16,  // row-major
+    LAYOUT_F16,   // row-major
+    LAYOUT_Q8_0,  // int8, f16 scale per 32
+    LAYOUT_Q4_0,  // nibble - 8, f16 scale per 32
+    LAYOUT_Q4_K,  // nibble; 6-bit scale and minimum per 32, two f16 per 256
+    LAYOUT_Q5_K,  // byte; as Q4_K
+    LAYOUT_Q6_K,  // int8; 8-bit scale per 16, f16 per 256
+    LAYOUT_MXFP4, // nibble of a 4-bit float; 8 bits of a scale's exponent per 32
     LAYOUT_COUNT
 };
+
+CUDA_BOTH bool cuda_layout_has_nibbles(enum weight_layout f) {
+    return f == LAYOUT_Q4_0 || f == LAYOUT_Q4_K || f == LAYOUT_MXFP4;
+}
 
 // A matrix in device memory. Rows padded to 16 and columns to a whole k-step with zeros. Plain layouts are
 // row-major with `cols` elements a row. Quantised ones are tiles of 16 rows by 32 (bytes) or 64 (nibbles)
@@ -219,14 +224,15 @@ struct cuda_route {
     const float *logits;          // (rows, num_experts)
     const float *bias;            // (num_experts) of logits, or NULL
     const float *select_bias;     // (num_experts) or NULL
+    const float *factors;         // (num_experts) of an expert's weight, or NULL
     const int32_t *seq_of;        // (rows); -1: a row that is nobody's, whose experts become -1
     int32_t *experts;             // (rows, top_k)
     float *weights;               // (rows, top_k)
     int rows, num_experts, top_k; // num_experts <= CUDA_MAX_EXPERTS
     int num_groups, top_groups;   // as ffn_spec.groups
-    enum gating gating;           // not GATING_IN_TURN
+    enum gating gating;
     bool renormalise;
-    float scale;
+    float scale, logit_scale, near; // as ffn_spec.scale, .router_scale and .near
 };
 enum { CUDA_MAX_EXPERTS = 1024 };
 void cuda_route(struct rt *rt, const struct cuda_route *a);
@@ -253,12 +259,13 @@ int cuda_max_groups(int num_slots, int num_experts, int group_rows);
 // A GEMM of every slot with its expert's matrix: row `slot` of y or h of row slot / per_row of x. EPILOGUE_STORE or
 // EPILOGUE_SWIGLU.
 struct cuda_expert_gemm {
-    struct cuda_gemm
-        gemm; // w: the experts' matrices, one below the other, each of whole tiles; m means nothing
+    // w: the experts' matrices, one below the other, each of whole tiles; bias has a row of each; m means nothing
+    struct cuda_gemm gemm;
     const int32_t *slots;
     const struct cuda_expert_group *groups;
     const int32_t *num_groups; // on the device, <= max_groups
     int max_groups, group_rows, num_experts, per_row;
+    const float *input_weights; // (slots) by which products are multiplied, or NULL
 };
 void cuda_expert_gemm(struct rt *rt, const struct cuda_expert_gemm *a);
 
@@ -266,7 +273,7 @@ void cuda_expert_gemm(struct rt *rt, const struct cuda_expert_gemm *a);
 struct cuda_combine {
     const float *x;         // (rows * top_k, n) by slot
     const int32_t *experts; // (rows, top_k)
-    const float *weights;   // (rows, top_k)
+    const float *weights;   // (rows, top_k) or NULL: 1
     const float *shared;    // (rows, n) or NULL
     const float *gate;      // (rows) shared is multiplied by its sigmoid; or NULL
     float *y;               // (rows, n)

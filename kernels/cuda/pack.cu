@@ -20,7 +20,7 @@ KD_FN void pack_plain(const struct cuda_pack &a, int r, int g32) {
 
 KD_FN void pack_quants(const struct cuda_pack &a, int r, int g32) {
     const uint8_t *row = (const uint8_t *)a.raw + (size_t)r * quant_row_bytes(a.dtype, a.cols);
-    bool nibbles = a.w.layout == LAYOUT_Q4_0 || a.w.layout == LAYOUT_Q4_K;
+    bool nibbles = cuda_layout_has_nibbles(a.w.layout);
     int n = packed_row(a, r), tile = n / 16, in_tile = n % 16, lower = in_tile / 8;
     int step = nibbles ? g32 / 2 : g32, steps = a.w.cols / (nibbles ? 64 : 32);
     int offset = a.w.layout == LAYOUT_Q8_0   ? 128
@@ -58,6 +58,9 @@ KD_FN void pack_quants(const struct cuda_pack &a, int r, int g32) {
         bytes[2 + lower] = (uint8_t)second.scale;
         if (g32 % 8 == 0)
             ((uint16_t *)a.w.supers)[super * 2 + (size_t)lower] = e.d;
+    } else if (a.w.layout == LAYOUT_MXFP4) { // a word has both groups of a step
+        at = ((size_t)tile * (size_t)steps + (size_t)step) * 8 + (size_t)(in_tile % 8);
+        ((uint8_t *)a.w.scales)[at * 4 + (size_t)(g32 % 2 * 2 + lower)] = (uint8_t)e.scale;
     } else {
         bytes[lower] = (uint8_t)e.scale;
         bytes[2 + lower] = (uint8_t)e.min;
@@ -109,19 +112,20 @@ enum weight_layout cuda_layout_of(enum dtype t) {
     case DTYPE_Q4_K: return LAYOUT_Q4_K;
     case DTYPE_Q5_K: return LAYOUT_Q5_K;
     case DTYPE_Q6_K: return LAYOUT_Q6_K;
+    case DTYPE_MXFP4: return LAYOUT_MXFP4;
     default: return LAYOUT_COUNT;
     }
 }
 
-int cuda_layout_k_step(enum weight_layout f) { return f == LAYOUT_Q4_0 || f == LAYOUT_Q4_K ? 64 : 32; }
+int cuda_layout_k_step(enum weight_layout f) { return cuda_layout_has_nibbles(f) ? 64 : 32; }
 
 void cuda_matrix_bytes(enum weight_layout f, int rows, int cols, size_t bytes[3]) {
     size_t all = (size_t)rows * (size_t)cols, groups = all / 32, supers = all / 256;
-    bytes[0] = f == LAYOUT_F32                        ? all * 4
-               : f <= LAYOUT_F16                      ? all * 2
-               : f == LAYOUT_Q4_0 || f == LAYOUT_Q4_K ? all / 2
-                                                      : all;
-    bytes[1] = f <= LAYOUT_F16 ? 0 : groups * 2; // an f16, or two 8-bit scales
+    bytes[0] = f == LAYOUT_F32              ? all * 4
+               : f <= LAYOUT_F16            ? all * 2
+               : cuda_layout_has_nibbles(f) ? all / 2
+                                            : all;
+    bytes[1] = f <= LAYOUT_F16 ? 0 : f == LAYOUT_MXFP4 ? groups : groups * 2; // an f16, or two 8-bit scales
     bytes[2] = f == LAYOUT_Q4_K || f == LAYOUT_Q5_K ? supers * 4 : f == LAYOUT_Q6_K ? supers * 2 : 0;
 }
 

@@ -26,7 +26,9 @@ __global__ void __launch_bounds__(ROW_THREADS) embed_rows(struct cuda_embed a) {
         } else {
             const uint8_t *r = bytes + (size_t)id * quant_row_bytes(a.dtype, a.hidden);
             struct quant e = quant_element(a.dtype, r, i);
-            float v = kd_mul(kd_half_to_float(e.d), (float)(e.scale * e.q));
+            float v = a.dtype == DTYPE_MXFP4
+                          ? kd_mul(kd_bits_float((uint32_t)e.scale << 23), (float)quant_e2m1(e.q))
+                          : kd_mul(kd_half_to_float(e.d), (float)(e.scale * e.q));
             y[i] = e.min ? kd_add(v, -kd_mul(kd_half_to_float(e.dmin), (float)e.min)) : v;
         }
         if (a.factor != 1)

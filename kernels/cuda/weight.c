@@ -135,19 +135,20 @@ static bool load_parts(struct device *dev, struct weight *w, const struct weight
 }
 
 static bool load_bias(struct device *dev, struct weight *w, const struct weight_desc *desc, size_t *bytes) {
-    size_t column = 0, all = 0;
+    size_t column = 0, all = 0, stack = (size_t)part_stack(&desc->part[0]); // a row of each expert
     for (int i = 0; i < 3 && desc->part[i].data; i++)
         all += part_biases(desc->role, &desc->part[i]);
     if (!desc->bias[0].data && !desc->bias[1].data && !desc->bias[2].data)
         return true;
-    *bytes = all * sizeof(float);
+    *bytes = stack * all * sizeof(float);
     w->bias = rt_alloc(dev->rt, *bytes); // parts without a bias keep its zeros
     if (!w->bias)
         return false;
     for (int i = 0; i < 3 && desc->part[i].data; i++) {
         size_t n = part_biases(desc->role, &desc->part[i]);
-        if (desc->bias[i].data)
-            rt_upload_now(dev->rt, w->bias + column, desc->bias[i].data, n * sizeof(float));
+        for (size_t e = 0; desc->bias[i].data && e < stack; e++)
+            rt_upload_now(dev->rt, w->bias + e * all + column, (const float *)desc->bias[i].data + e * n,
+                          n * sizeof(float));
         column += n;
     }
     return true;
@@ -233,6 +234,7 @@ static const char *role_name(enum weight_role role) {
         [WEIGHT_ATTN_GATE] = "the gate of attention",
         [WEIGHT_ROUTER] = "the router",
         [WEIGHT_SELECT_BIAS] = "the bias of the choice of experts",
+        [WEIGHT_EXPERT_SCALE] = "the factors of experts",
         [WEIGHT_SHARED_GATE] = "the gate of the shared expert",
         [WEIGHT_EXPERT_GATE_UP] = "gate and up of experts",
         [WEIGHT_EXPERT_DOWN] = "down of experts",
@@ -268,7 +270,7 @@ struct weight *cuda_weight_load(struct device *dev, const struct weight_desc *de
     bool ok;
     w->num_experts = of_experts(desc->role) ? part_stack(&desc->part[0]) : 0;
     if (desc->role == WEIGHT_NORM || desc->role == WEIGHT_EMBED || desc->role == WEIGHT_SELECT_BIAS ||
-        desc->role == WEIGHT_SINKS)
+        desc->role == WEIGHT_SINKS || desc->role == WEIGHT_EXPERT_SCALE)
         ok = load_table(dev, w, &desc->part[0], &bytes);
     else if (desc->role == WEIGHT_EXPERT_DOWN)
         ok = load_expert_down(dev, w, desc, &bytes);

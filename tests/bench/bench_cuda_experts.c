@@ -32,7 +32,8 @@ static void bench_route(const struct sizes *s, int rows) {
                            .top_k = s->top_k,
                            .gating = GATING_SOFTMAX,
                            .renormalise = true,
-                           .scale = 1};
+                           .scale = 1,
+                           .logit_scale = 1};
     struct cuda_combine c = {.x = filled((size_t)slots * (size_t)s->hidden * 4, STREAM_F32),
                              .experts = a.experts,
                              .weights = a.weights,

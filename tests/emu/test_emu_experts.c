@@ -6,9 +6,9 @@
 #define FIXTURE_INSPECT &inspect_cuda
 #include "device.h"
 
-static const enum dtype types[] = {DTYPE_F32,  DTYPE_BF16, DTYPE_F16,  DTYPE_Q8_0,
-                                   DTYPE_Q4_0, DTYPE_Q4_K, DTYPE_Q5_K, DTYPE_Q6_K};
-enum { NUM_TYPES = 8 };
+static const enum dtype types[] = {DTYPE_F32,  DTYPE_BF16, DTYPE_F16,  DTYPE_Q8_0, DTYPE_Q4_0,
+                                   DTYPE_Q4_K, DTYPE_Q5_K, DTYPE_Q6_K, DTYPE_MXFP4};
+enum { NUM_TYPES = 9 };
 
 // ---- routing
 
@@ -40,6 +40,16 @@ static const struct {
     {.spec = {.experts = 40, .top_k = 4, .gating = GATING_SOFTMAX, .groups = 4, .top_groups = 2},
      .ties = true},
     {.spec = {.experts = 40, .top_k = 4, .gating = GATING_SOFTMAX}, .nan = true},
+    {.spec = {.experts = 16, .top_k = 2, .gating = GATING_IN_TURN, .near = 0.4f}}, // Phi 3.5
+    {.spec = {.experts = 41, .top_k = 5, .gating = GATING_IN_TURN, .near = 1.7f, .scale = 0.5f},
+     .ties = true},
+    {.spec = {.experts = 40, .top_k = 3, .gating = GATING_IN_TURN, .near = 0.2f}, .nan = true},
+    {.spec = {.experts = 48,
+              .top_k = 4,
+              .gating = GATING_SOFTMAX,
+              .renormalise = true,
+              .router_scale = 0.3f,
+              .expert_scale = true}},
 };
 
 static void test_route(void **state) {
@@ -48,7 +58,7 @@ static void test_route(void **state) {
         const struct ffn_spec *f = &routes[c].spec;
         int E = f->experts, K = f->top_k;
         float *logits = random_floats((size_t)(ROUTE_ROWS * E), 3), *bias = random_floats((size_t)E, 1),
-              *select = random_floats((size_t)E, 0.3f);
+              *select = random_floats((size_t)E, 0.3f), *factors = random_floats((size_t)E, 2);
         int32_t seq_of[ROUTE_ROWS] = {0};
         seq_of[ROUTE_ROWS - 1] = -1;
         for (int i = 0; i < ROUTE_ROWS * E && routes[c].ties; i++)
@@ -58,12 +68,14 @@ static void test_route(void **state) {
         void *d_logits = to_device(logits, sizeof *logits * (size_t)(ROUTE_ROWS * E)),
              *d_bias = to_device(bias, sizeof *bias * (size_t)E),
              *d_select = to_device(select, sizeof *select * (size_t)E),
+             *d_factors = to_device(factors, sizeof *factors * (size_t)E),
              *d_seq = to_device(seq_of, sizeof seq_of);
         int32_t *experts = poisoned(sizeof(int32_t) * (size_t)(ROUTE_ROWS * K));
         float *weights = poisoned(sizeof(float) * (size_t)(ROUTE_ROWS * K));
         struct cuda_route a = {.logits = d_logits,
                                .bias = f->router_bias ? d_bias : NULL,
                                .select_bias = f->select_bias ? d_select : NULL,
+                               .factors = f->expert_scale ? d_factors : NULL,
                                .seq_of = d_seq,
                                .experts = experts,
                                .weights = weights,
@@ -74,7 +86,9 @@ static void test_route(void **state) {
                                .top_groups = f->top_groups,
                                .gating = f->gating,
                                .renormalise = f->renormalise,
-                               .scale = model_scale(f->scale)};
+                               .scale = model_scale(f->scale),
+                               .logit_scale = model_scale(f->router_scale),
+                               .near = f->near};
         rt_test_order(c % 3);
         cuda_route(rt, &a);
         int32_t *got = to_host(experts, sizeof(int32_t) * (size_t)(ROUTE_ROWS * K));
@@ -83,8 +97,8 @@ static void test_route(void **state) {
             int want[MAX_E];
             float want_w[MAX_E], row[MAX_E];
             for (int e = 0; e < E; e++)
-                row[e] = logits[r * E + e] + (f->router_bias ? bias[e] : 0);
-            ref_route(want, want_w, row, f->select_bias ? select : NULL, NULL, f);
+                row[e] = logits[r * E + e] * model_scale(f->router_scale) + (f->router_bias ? bias[e] : 0);
+            ref_route(want, want_w, row, f->select_bias ? select : NULL, f->expert_scale ? factors : NULL, f);
             for (int k = 0; k < K; k++) {
                 int32_t e = got[r * K + k];
                 if (r == ROUTE_ROWS - 1) {
@@ -97,8 +111,9 @@ static void test_route(void **state) {
                 }
             }
         }
-        free(got), free(w), free(logits), free(bias), free(select);
-        rt_free(rt, d_logits), rt_free(rt, d_bias), rt_free(rt, d_select), rt_free(rt, d_seq);
+        free(got), free(w), free(logits), free(bias), free(select), free(factors);
+        rt_free(rt, d_logits), rt_free(rt, d_bias), rt_free(rt, d_select), rt_free(rt, d_factors),
+            rt_free(rt, d_seq);
         rt_free(rt, experts), rt_free(rt, weights);
     }
 }
@@ -187,7 +202,7 @@ static void test_groups(void **state) {
 
 // ---- GEMMs of slots, against kernels/ref
 
-// With x a row for each slot, or for each row.
+// With x a row for each slot, or for each row; by order without a bias, or with one, or with weights of x, too.
 static void check_gemm(enum dtype type, enum spread spread, int rows, int k, int E, bool swiglu, bool by_slot,
                        int order) {
     int block = dtype_block(type), cols = block == 256 ? 256 : 96, N = 44, num = rows * k;
@@ -210,7 +225,10 @@ static void check_gemm(enum dtype type, enum spread spread, int rows, int k, int
     rt_test_order(order);
     struct slots s = make_slots(ids, num, E, group_rows);
     int ld = N + 3;
-    float *y = poisoned(sizeof(float) * (size_t)(num * ld));
+    float *y = poisoned(sizeof(float) * (size_t)(num * ld)),
+          *bias = random_floats((size_t)(E * parts * N), 1), *weights = random_floats((size_t)num, 2);
+    void *d_bias = to_device(bias, sizeof *bias * (size_t)(E * parts * N)),
+         *d_weights = to_device(weights, sizeof *weights * (size_t)num);
     struct cuda_expert_gemm a = {.gemm = {.w = w,
                                           .x = in.x,
                                           .scale = in.scale,
@@ -221,14 +239,16 @@ static void check_gemm(enum dtype type, enum spread spread, int rows, int k, int
                                           .act = act,
                                           .act_dtype = ACT_DTYPE_F32,
                                           .ldy = ld,
-                                          .n = N},
+                                          .n = N,
+                                          .bias = order > 0 ? d_bias : NULL},
                                  .slots = s.a.slots,
                                  .groups = s.a.groups,
                                  .num_groups = s.a.num_groups,
                                  .max_groups = cuda_max_groups(num, E, group_rows),
                                  .group_rows = group_rows,
                                  .num_experts = E,
-                                 .per_row = by_slot ? 1 : k};
+                                 .per_row = by_slot ? 1 : k,
+                                 .input_weights = order > 1 ? d_weights : NULL};
     cuda_expert_gemm(rt, &a);
     float *got = to_host(y, sizeof(float) * (size_t)(num * ld));
     for (int slot = 0; slot < num; slot++) {
@@ -237,6 +257,9 @@ static void check_gemm(enum dtype type, enum spread spread, int rows, int k, int
         for (int p = 0; p < parts && ids[slot] >= 0; p++) {
             struct ref_matrix m = {(const char *)t[p].data + (size_t)ids[slot] * one, type, N, cols, NULL};
             ref_matvec(want[p], x, &m);
+            for (int i = 0; i < N; i++)
+                want[p][i] = want[p][i] * (order > 1 ? weights[slot] : 1) +
+                             (order > 0 ? bias[(ids[slot] * parts + p) * N + i] : 0);
         }
         if (swiglu && ids[slot] >= 0)
             ref_act(want[0], act, want[0], want[1], N);
@@ -259,13 +282,13 @@ static void check_gemm(enum dtype type, enum spread spread, int rows, int k, int
         free(again);
         free_slots(&other);
     }
-    free(got), free(ids);
+    free(got), free(ids), free(bias), free(weights);
     for (int p = 0; p < parts; p++)
         free((void *)(uintptr_t)t[p].data);
     free_act_rows(&in);
     free_slots(&s);
     matrix_free(&w);
-    rt_free(rt, y);
+    rt_free(rt, y), rt_free(rt, d_bias), rt_free(rt, d_weights);
 }
 
 static void test_gemm(void **state) {
@@ -331,6 +354,17 @@ static const struct {
     {.type = DTYPE_Q4_K, .spec = {.experts = 8, .top_k = 2, .gating = GATING_SOFTMAX, .renormalise = true}},
     {.type = DTYPE_Q5_K, .spec = {.experts = 3, .top_k = 1, .gating = GATING_SIGMOID}},
     {.type = DTYPE_Q6_K, .spec = {.experts = 4, .top_k = 4, .gating = GATING_SOFTMAX, .renormalise = true}},
+    {.type = DTYPE_MXFP4, // gpt-oss
+     .spec = {.experts = 8,
+              .top_k = 2,
+              .gating = GATING_SOFTMAX_CHOSEN,
+              .router_bias = true,
+              .expert_bias = true}},
+    {.type = DTYPE_F16, // Llama 4
+     .dense = true,
+     .spec = {.experts = 7, .top_k = 2, .gating = GATING_SIGMOID, .weigh_input = true, .shared_hidden = 64}},
+    {.type = DTYPE_BF16, // Phi 3.5
+     .spec = {.experts = 16, .top_k = 2, .gating = GATING_IN_TURN, .near = 0.2f, .expert_scale = true}},
 };
 enum { NUM_MODELS = sizeof models / sizeof models[0] };
 
@@ -445,22 +479,18 @@ static void test_graphs(void **state) {
 // What is not computed is refused when the device is opened, or when a matrix comes, in a sentence.
 static void test_refused(void **state) {
     (void)state;
-    static const char *const words[] = {"chosen in turn",    "weighed before",  "have biases",
-                                        "norms or scales",   "norms or scales", "norms or scales",
-                                        "ranks would share", "have no gate"};
-    for (int i = 0; i < 8; i++) {
+    static const char *const words[] = {"norms of their own", "ranks would share", "have no gate"};
+    for (int i = 0; i < 3; i++) {
         struct fixture *f = model_of(0);
         struct ffn_spec *s = &f->config.ffn[0];
-        s->gating = i == 0 ? GATING_IN_TURN : s->gating;
-        s->weigh_input = i == 1, s->expert_bias = i == 2, s->own_norms = i == 3, s->expert_scale = i == 4;
-        s->router_scale = i == 5 ? 0.5f : 1;
-        s->no_gate = i == 7;
+        s->own_norms = i == 0;
+        s->no_gate = i == 2;
         struct err err = {0};
         struct device_config config = {.model = &f->config,
                                        .kv_dtype = DTYPE_F16,
                                        .block_size = 16,
-                                       .world = i == 6 ? 2 : 1,
-                                       .comm = i == 6 ? (struct comm *)(void *)f : NULL}; // not looked at
+                                       .world = i == 1 ? 2 : 1,
+                                       .comm = i == 1 ? (struct comm *)(void *)f : NULL}; // not looked at
         assert_null(backend_cuda.open(NULL, &config, &err));
         assert_int_equal(err.code, STATUS_FORMAT);
         assert_non_null(strstr(err.msg, words[i]));
@@ -479,10 +509,10 @@ static void test_refused(void **state) {
         err = (struct err){0};
         assert_null(backend_cuda.weight_load(dev, &w, &err));
         assert_non_null(strstr(err.msg, "gate and up of experts of one type, not F32 and BF16 (layer"));
-        w.part[0].dtype = w.part[1].dtype = DTYPE_MXFP4;
+        w.part[0].dtype = w.part[1].dtype = DTYPE_IQ4_NL;
         err = (struct err){0};
         assert_null(backend_cuda.weight_load(dev, &w, &err));
-        assert_non_null(strstr(err.msg, "weights of type MXFP4 yet (gate and up of experts of layer"));
+        assert_non_null(strstr(err.msg, "weights of type IQ4_NL yet (gate and up of experts of layer"));
     }
     backend_cuda.close(dev);
     fixture_free(f);

@@ -105,9 +105,9 @@ static void check_fixture(const struct fixture *f, int block_size, enum dtype kv
 static void test_types(void **state) {
     (void)state;
     // every type of weight; head size 8 goes through the general attention, 64 through the fast one
-    static const enum dtype types[] = {DTYPE_F32,  DTYPE_F16,  DTYPE_BF16, DTYPE_Q8_0,
-                                       DTYPE_Q4_0, DTYPE_Q4_K, DTYPE_Q5_K, DTYPE_Q6_K};
-    for (int i = 0; i < 8; i++) {
+    static const enum dtype types[] = {DTYPE_F32,  DTYPE_F16,  DTYPE_BF16, DTYPE_Q8_0, DTYPE_Q4_0,
+                                       DTYPE_Q4_K, DTYPE_Q5_K, DTYPE_Q6_K, DTYPE_MXFP4};
+    for (int i = 0; i < 9; i++) {
         bool big = dtype_block(types[i]) == 256; // rows of whole blocks
         int wide = big ? 256 : 64;
         struct shape s = {2,   wide, big ? 4 : 8, big ? 2 : 4, big ? 64 : 8, big ? 256 : 96,
@@ -274,7 +274,7 @@ static void test_refused_specs(void **state) {
                                             "rotation is not among",
                                             "are sparse",
                                             "experts have no gate",
-                                            "experts have biases",
+                                            "expert has a bias",
                                             "after each sum"};
         if (i == 0)
             m->attn[1].kv_heads = 2;

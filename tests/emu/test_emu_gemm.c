@@ -2,9 +2,9 @@
 // that a token's bits do not depend on its batch.
 #include "device.h"
 
-static const enum dtype types[] = {DTYPE_F32,  DTYPE_BF16, DTYPE_F16,  DTYPE_Q8_0,
-                                   DTYPE_Q4_0, DTYPE_Q4_K, DTYPE_Q5_K, DTYPE_Q6_K};
-enum { NUM_TYPES = 8 };
+static const enum dtype types[] = {DTYPE_F32,  DTYPE_BF16, DTYPE_F16,  DTYPE_Q8_0, DTYPE_Q4_0,
+                                   DTYPE_Q4_K, DTYPE_Q5_K, DTYPE_Q6_K, DTYPE_MXFP4};
+enum { NUM_TYPES = 9 };
 
 // What blocks that share tiles need, for so many of them.
 static struct cuda_parts make_parts(int max_blocks) {
@@ -273,12 +273,46 @@ static void test_dequant(void **state) {
     rt_test_order(0);
 }
 
+// Every 4-bit float of MXFP4 with the least and the largest exponents; of 0 and 1, which give subnormal numbers, zero.
+static void test_exponents(void **state) {
+    (void)state;
+    enum { N = 16, K = 64, BLOCK = 17 };
+    static const uint8_t exponents[] = {0, 1, 2, 3, 127, 128, 252};
+    uint8_t file[N * K / 32 * BLOCK];
+    for (int b = 0; b < N * K / 32; b++) {
+        file[b * BLOCK] = exponents[b % 7];
+        for (int i = 0; i < 16; i++)
+            file[b * BLOCK + 1 + i] = (uint8_t)(i | (i + b) % 16 << 4);
+    }
+    struct tensor t = {file, DTYPE_MXFP4, 2, {N, K}};
+    struct ref_matrix ref = {file, DTYPE_MXFP4, N, K, NULL};
+    struct cuda_matrix w = matrix_alloc(DTYPE_MXFP4, N, K);
+    float *unit = must_calloc(K * K, sizeof *unit), *y = poisoned(sizeof(float) * K * N);
+    for (int k = 0; k < K; k++)
+        unit[k * K + k] = 1;
+    void *x = upload_act(unit, K * K, ACT_DTYPE_BF16);
+    matrix_pack(&w, &t, 0, 0);
+    for (int m = 16; m <= K; m += K - 16) {
+        struct cuda_gemm a = {.w = w, .x = x, .m = m, .ldx = K, .y = y, .ldy = N, .n = N};
+        cuda_gemm(rt, &a);
+        float *got = to_host(y, sizeof(float) * K * N);
+        for (int k = 0; k < m; k++)
+            for (int n = 0; n < N; n++)
+                assert_true(got[k * N + n] ==
+                            (exponents[(n * 2 + k / 32) % 7] < 2 ? 0 : ref_element(&ref, n, k)));
+        free(got);
+    }
+    free(unit);
+    matrix_free(&w);
+    rt_free(rt, x), rt_free(rt, y);
+}
+
 int main(void) {
     device_open();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_shapes),      cmocka_unit_test(test_batch_invariance),
         cmocka_unit_test(test_activations), cmocka_unit_test(test_logits),
-        cmocka_unit_test(test_dequant),
+        cmocka_unit_test(test_dequant),     cmocka_unit_test(test_exponents),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,8 +5,8 @@ enum { SCHEDULES = 4 };
 
 static void test_embed(void **state) {
     (void)state;
-    static const enum dtype types[] = {DTYPE_F32,  DTYPE_F16,  DTYPE_BF16, DTYPE_Q8_0,
-                                       DTYPE_Q4_0, DTYPE_Q4_K, DTYPE_Q5_K, DTYPE_Q6_K};
+    static const enum dtype types[] = {DTYPE_F32,  DTYPE_F16,  DTYPE_BF16, DTYPE_Q8_0, DTYPE_Q4_0,
+                                       DTYPE_Q4_K, DTYPE_Q5_K, DTYPE_Q6_K, DTYPE_MXFP4};
     enum { V = 37, ROWS = 5 };
     for (size_t t = 0; t < sizeof types / sizeof types[0]; t++) {
         int D = dtype_block(types[t]) > 1 ? 256 : 100;

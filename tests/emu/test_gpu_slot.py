@@ -198,7 +198,7 @@ def check_benchmark(kernels, steps, launched):
                    "bias, RoPE, KV write", "copy of a page", "SwiGLU", "clear", "scatter of the upload", "route", "group of slots",
                    "gemm, experts", "sum of experts"):
         assert any(k["kernel"] == kernel for k in kernels), kernel
-    for weights in ("F32", "BF16", "F16", "Q8_0", "Q4_0", "Q4_K", "Q5_K", "Q6_K"):
+    for weights in ("F32", "BF16", "F16", "Q8_0", "Q4_0", "Q4_K", "Q5_K", "Q6_K", "MXFP4"):
         assert any(k["kernel"] == "gemm" and k["shape"].startswith(weights + " ") for k in kernels), weights
 
     def names(some):

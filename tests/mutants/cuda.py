@@ -142,6 +142,12 @@ ROWS = [
     (CUDA % "gemm_common.cuh", "if (nan >> (kd_lane() & 16) & 0xffffu)", "if (false)", "test_emu_gemm"),  # a NaN among logits is lost
     (CUDA % "gemm_common.cuh", "s1 = kd_add(red[2 * stride], red[3 * stride]);", "s1 = kd_add(red[2 * stride], red[2 * stride]);", "test_emu_gemm"),  # a segment twice, another never
     (CUDA % "pack.cu", "word[0] |= q << (i / 2 * 4 + i % 2 * 16);", "word[0] |= q << (i * 4);", "test_emu_gemm"),  # nibbles in the order of the file
+    (CUDA % "gemm_common.cuh", "(size & 0x01c001c0u)", "(size & 0x01800180u)", "test_emu_gemm"),  # 4-bit floats without their mantissa
+    (CUDA % "gemm_common.cuh", "words[lane / 4] >> (16 * g)", "words[lane / 4]", "test_emu_gemm"),  # of MXFP4 the first 32 columns' scale for both
+    (CUDA % "blocks.h", "b[0] > 0 ? b[0] - 1 : 0;", "b[0];", "test_emu_gemm"),  # scales of MXFP4 as if its numbers were not doubled
+    (CUDA % "gemm_common.cuh", "(size_t)r.a.groups[blockIdx.x].expert * (size_t)values", "0 * (size_t)values", "test_emu_experts"),  # experts: the biases of the first
+    (CUDA % "experts.cu", "fmaxf(fabsf(logit[e]), m)) > a.near)", "fmaxf(fabsf(logit[e]), m)) > 0)", "test_emu_experts"),  # experts in turn: none is near another
+    (CUDA % "experts.c", "layer->ffn.weigh_input ? NULL : e->weights", "e->weights", "test_emu_experts"),  # experts: weighed before and after
     (CUDA % "qkv.cu", "    __syncwarp();\n    if (kind < 2) {", "    if (kind < 2) {", "test_emu_rows"),  # a head is rotated before it is whole
     (CUDA % "qkv.cu", "    if (slot < 0)\n        return;", "", "test_emu_rows"),  # padding is written somewhere
     (CUDA % "experts.cu", "(value == top && other < best)", "(value == top && other > best)", "test_emu_experts"),  # experts: of equal scores the higher id
@@ -151,10 +157,10 @@ ROWS = [
     (CUDA % "experts.cu", "return full + experts < num_slots ? full + experts : num_slots;", "return full > 0 ? full : 1;", "test_emu_experts"),  # experts: groups that are not full have no block
     (CUDA % "experts.cu", "a.gate ? kd_mul(a.shared[at]", "false ? kd_mul(a.shared[at]", "test_emu_experts"),  # experts: the shared one without its gate
     (CUDA % "gemm.cu", "    kd_grid_wait();\n    if ((int)blockIdx.x >= *a.num_groups)", "    if ((int)blockIdx.x >= *a.num_groups)", "test_emu_experts"),  # experts: groups are read before they are made
-    (CUDA % "gemm.cu", "group.expert * (int)gridDim.y + (int)blockIdx.y, (int)blockIdx.y, m0)", "(int)blockIdx.y, (int)blockIdx.y, m0)", "test_emu_experts"),  # experts: the weights of the first
+    (CUDA % "gemm.cu", "group.expert * (int)gridDim.y + (int)blockIdx.y,", "(int)blockIdx.y,", "test_emu_experts"),  # experts: the weights of the first
     (CUDA % "gemm_staged.cu", "tile < 0 ? tile : group.expert * tiles + tile", "tile", "test_emu_experts"),  # experts: staged, the weights of the first
     (CUDA % "gemm_staged.cu", "    kd_grid_wait();\n    if ((int)blockIdx.x >= *a.num_groups)", "    if ((int)blockIdx.x >= *a.num_groups)", "test_emu_experts"),  # experts: staged groups are read before they are made
-    (CUDA % "experts.c", ".per_row = per_row}", ".per_row = 1}", "test_emu_experts"),  # experts: another row of x
+    (CUDA % "experts.c", ".per_row = per_row,", ".per_row = 1,", "test_emu_experts"),  # experts: another row of x
     (CUDA % "weight.c", ".row0 = row0 + i * (m->rows / stack),", ".row0 = row0,", "test_emu_experts"),  # experts: all in the place of one
     (CUDA % "sample.cu", "    if (u == 0x80000000u)\n        u = 0;\n", "", "test_emu_sample"),  # -0 below +0
     (CUDA % "sample.cu", "        __syncthreads();\n        above = s->before;", "        above = s->before;", "test_emu_sample"),  # the digit of another thread is read before it is written

@@ -210,8 +210,11 @@ static inline bool fixture_has_post_norms(const struct model_config *m) {
 static inline void fixture_stack(struct fixture *f, int experts) {
     struct weight_desc *w = &f->weights[f->num_weights - 1];
     for (int i = 0; i < 3 && w->part[i].data; i++) {
-        struct tensor *t = &w->part[i];
-        *t = (struct tensor){t->data, t->dtype, 3, {experts, t->shape[0] / experts, t->shape[1]}};
+        struct tensor *t = &w->part[i], *bias = &w->bias[i];
+        int64_t rows = t->shape[0] / experts;
+        *t = (struct tensor){t->data, t->dtype, 3, {experts, rows, t->shape[1]}};
+        if (bias->data)
+            *bias = (struct tensor){bias->data, bias->dtype, 2, {experts, rows}};
     }
 }
 
@@ -224,13 +227,18 @@ static inline void fixture_add_experts(struct fixture *f, const struct ffn_spec 
         fixture_add(f, WEIGHT_SELECT_BIAS, layer, DTYPE_F32, 1, &one, E, false);
         f->weights[f->num_weights - 1].part[0].ndim = 1, f->weights[f->num_weights - 1].part[0].shape[0] = E;
     }
+    if (s->expert_scale) {
+        fixture_add(f, WEIGHT_EXPERT_SCALE, layer, DTYPE_F32, 1, &one, E, false);
+        f->weights[f->num_weights - 1].part[0].ndim = 1, f->weights[f->num_weights - 1].part[0].shape[0] = E;
+    }
     if (s->shared_gate) {
         fixture_add(f, WEIGHT_SHARED_GATE, layer, DTYPE_F32, 1, &one, D, false);
         f->weights[f->num_weights - 1].part[0].ndim = 1, f->weights[f->num_weights - 1].part[0].shape[0] = D;
     }
-    fixture_add(f, WEIGHT_EXPERT_GATE_UP, layer, fixture_dtype(dtype, D), 2, (int[]){in, in}, D, false);
+    fixture_add(f, WEIGHT_EXPERT_GATE_UP, layer, fixture_dtype(dtype, D), 2, (int[]){in, in}, D,
+                s->expert_bias);
     fixture_stack(f, E);
-    fixture_add(f, WEIGHT_EXPERT_DOWN, layer, fixture_dtype(dtype, F), 1, &out, F, false);
+    fixture_add(f, WEIGHT_EXPERT_DOWN, layer, fixture_dtype(dtype, F), 1, &out, F, s->expert_bias);
     fixture_stack(f, E);
 }
 
@@ -393,6 +401,7 @@ static inline struct instance *instance_load(const struct fixture *f, struct set
         if (ffn->experts > 0) {
             layer->router = w[n++];
             layer->select_bias = ffn->select_bias ? w[n++] : NULL;
+            layer->expert_scale = ffn->expert_scale ? w[n++] : NULL;
             layer->shared_gate = ffn->shared_gate ? w[n++] : NULL;
             layer->expert_gate_up = w[n++];
             layer->expert_down = w[n++];

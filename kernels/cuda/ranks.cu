@@ -28,10 +28,6 @@ KD_FN bool peer_barrier(const struct cuda_peers &g, uint32_t epoch, int *arrived
     return *arrived != 0;
 }
 
-KD_FN float4 add4(float4 a, float4 b) {
-    float4 c = {a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w};
-    return c;
-}
 KD_FN float add4(float a, float b) { return a + b; }
 
 // Element i of all ranks, added as the tree of neighbours.

@@ -24,14 +24,28 @@ static const char *config_problem(const struct device_config *c) {
     return NULL;
 }
 
+static const char *latent_problem(const struct model_config *m, const struct attn_spec *a) {
+    const struct attn_spec *first = &m->attn[0];
+    if (a->kind != first->kind || a->heads != first->heads || a->kv_lora != first->kv_lora ||
+        a->q_lora != first->q_lora || a->nope_dim != first->nope_dim || a->v_dim != first->v_dim)
+        return "some layers have latent attention and some not, or of another size";
+    if (a->kv_heads != 1 || a->kv_lora < 1 || a->q_lora < 0 || a->nope_dim < 1 || a->rope_dim < 0 ||
+        a->v_dim < 1 || a->head_dim != a->kv_lora + a->rope_dim ||
+        (a->rope >= 0 && a->rope < m->num_ropes && m->ropes[a->rope].dim != a->rope_dim))
+        return "sizes of latent attention do not fit together";
+    if (a->softcap > 0 || a->gate || a->temp_scale > 0 || a->bidirectional || a->chunked || a->sinks)
+        return "latent attention has a soft cap, a gate, a temperature, chunks or sinks, or is bidirectional";
+    return NULL;
+}
+
 static const char *spec_problem(const struct model_config *m, const struct attn_spec *a) {
     const struct attn_spec *first = &m->attn[0];
     if (a->heads < 1 || a->head_dim < 1)
         return "a dimension of the model is not positive";
     if (a->kv_heads < 1 || a->heads % a->kv_heads != 0)
         return "the number of heads is no multiple of the number of kv heads";
-    if (a->kind == ATTN_LATENT)
-        return "attention is latent";
+    if ((a->kind == ATTN_LATENT || first->kind == ATTN_LATENT) && latent_problem(m, a))
+        return latent_problem(m, a);
     if (a->head_dim > 1024)
         return "the head size is over 1024";
     if (a->kv_heads != first->kv_heads || a->head_dim != first->head_dim)

@@ -1,5 +1,5 @@
 // What the host parts of the CUDA backend share. Calls between files point one way:
-// backend.c -> phases.c, step.c, memory.c, weight.c -> experts.c, peers.c, kv.c, multiply.c, work.c.
+// backend.c -> phases.c, step.c, memory.c, weight.c -> experts.c, latent.c, peers.c, kv.c, multiply.c, work.c.
 #pragma once
 
 #include "arena.h"
@@ -74,6 +74,22 @@ struct experts {
     float *out, *shared; // (T * k, D), (T, D) what experts and the shared one give
 };
 
+// Layers with latent attention. Heads multiply as experts do, up to CUDA_LATENT_ROWS rows at a time: slot
+// row * H + head, in groups of the same head.
+enum { CUDA_LATENT_ROWS = 256, CUDA_LATENT_LISTS = 3 };
+struct latent {
+    float *vector, *down, *heads; // (T, C+r), (T, U), (T, H, n+r): latents with a key, of queries; queries
+    float *made;                  // (rows, H, C or v) what the heads' matrices give
+    struct activation q;          // (T, U) latents of queries, normalised
+    struct activation key;        // (rows * H, n) queries
+    struct activation out;        // (T * H, C) attention
+    // Of groups of 8, 16 and 32: those of the first rows come first, and num_groups[i] are those of i + 1 groups a head.
+    struct {
+        int32_t *slots, *num_groups;
+        struct cuda_expert_group *groups;
+    } lists[CUDA_LATENT_LISTS];
+};
+
 struct result { // in host memory: what step_out points to
     int32_t *ids, *rank, *top_ids;
     float *logprob, *share, *top_logprobs, *logits, *hidden;
@@ -89,13 +105,15 @@ struct device {
     int kv_heads, head_dim; // of every attn_spec
     int max_q, max_ffn;     // the widest queries and hidden layer of any spec, experts apart
     struct experts experts;
+    struct latent latent;
     enum dtype kv_dtype;
     int block_size;
     bool exact, fast; // fast: attention has kernels for this shape
     struct weight *weights;
     size_t weight_bytes;
-    unsigned layouts;       // of loaded matrices, a bit each
-    unsigned act_dtypes[4]; // that the weights of hidden, attention, FFN and experts' inputs need, a bit each
+    unsigned layouts; // of loaded matrices, a bit each
+    // That the weights of hidden, attention, FFN and experts' inputs need, a bit each; then of latent.q, key and out.
+    unsigned act_dtypes[7];
     size_t largest_quantised; // elements of the largest matrix that cuBLASLt must get as bf16
 
     struct step_limits limits;
@@ -148,6 +166,7 @@ struct device {
 
 static inline int round_up(int n, int to) { return (n + to - 1) / to * to; }
 static inline int spec_q_size(const struct attn_spec *a) { return a->heads * a->head_dim; }
+static inline bool device_is_latent(const struct device *d) { return d->model.attn[0].kind == ATTN_LATENT; }
 // Whether attention of these layers goes through the kernels with splits and tiles.
 static inline bool device_is_fast(const struct device *d, const struct attn_spec *a) {
     return d->fast && a->softcap == 0 && !a->bidirectional;
@@ -208,6 +227,15 @@ void cuda_experts_open(struct device *dev);
 void cuda_experts_alloc(struct device *dev, struct arena *a);
 void cuda_experts_in(struct device *dev, const struct layer *layer);
 void cuda_experts_out(struct device *dev, const struct layer *layer);
+
+// latent.c. Of layers with latent attention: of normalised rows the queries, absorbed, and what the cache keeps; attention
+// of rows [row0, row0 + rows), or of those with splits; the values that the heads make of it.
+void cuda_latent_alloc(struct device *dev, struct arena *a);
+bool cuda_latent_fill(struct device *dev); // the lists; false: no host memory
+void cuda_latent_in(struct device *dev, const struct layer *layer);
+void cuda_latent_attend(struct device *dev, const struct layer *layer, int row0, int rows);
+void cuda_latent_decode(struct device *dev, const struct layer *layer, const struct cuda_decode *of);
+void cuda_latent_out(struct device *dev, const struct layer *layer);
 
 // multiply.c
 // y = x w^T into columns of y (m, ldy), bias apart.

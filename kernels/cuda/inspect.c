@@ -35,10 +35,11 @@ static void copy_page(struct device *dev, int32_t block, char *canonical, bool e
         rt_fail(dev->rt, "out of host memory for a page");
         return;
     }
-    for (int i = 0; i < 2 * dev->model.kv_layers; i++) {
-        struct cuda_kv kv = cuda_kv_of(dev, i / 2);
-        char *at = (char *)(i % 2 ? kv.values : kv.keys) + first * row;
-        float *scales = i % 2 ? kv.value_scales : kv.key_scales;
+    int of_layer = attn_kv_vectors(&dev->model.attn[0]);
+    for (int i = 0; i < of_layer * dev->model.kv_layers; i++) {
+        struct cuda_kv kv = cuda_kv_of(dev, i / of_layer);
+        char *at = (char *)(i % of_layer ? kv.values : kv.keys) + first * row;
+        float *scales = i % of_layer ? kv.value_scales : kv.key_scales;
         canonical += copy_vectors(dev, at, host, canonical, row, export);
         if (scales)
             canonical += copy_vectors(dev, scales + first, host, canonical, sizeof(float), export);

@@ -1,5 +1,5 @@
 // Where keys and values lie: for each of kv_layers the keys of all pages, then the values; pages of every KV
-// group come from the one pool.
+// group come from the one pool. Of latent attention there are keys alone, which are the values, too.
 #include "device.h"
 
 #include "log.h"
@@ -13,8 +13,8 @@ size_t cuda_kv_array_bytes(const struct device *dev) {
 }
 
 size_t cuda_kv_block_bytes(struct device *dev) {
-    return 2u * (size_t)dev->model.kv_layers * (size_t)(dev->block_size * dev->kv_heads) *
-           backend_kv_vector_bytes(dev->kv_dtype, dev->head_dim);
+    return (size_t)(attn_kv_vectors(&dev->model.attn[0]) * dev->model.kv_layers) *
+           (size_t)(dev->block_size * dev->kv_heads) * backend_kv_vector_bytes(dev->kv_dtype, dev->head_dim);
 }
 
 struct cuda_kv cuda_kv_of(const struct device *dev, int kv_layer) {
@@ -42,7 +42,7 @@ void cuda_kv_copy(struct device *dev, const struct kv_move *moves, int num_moves
         struct cuda_page_copy a = {.pages = dev->keys,
                                    .stride = cuda_kv_array_bytes(dev),
                                    .page_bytes = vectors * dtype_row_bytes(dev->kv_dtype, dev->head_dim),
-                                   .num = 2 * dev->model.kv_layers,
+                                   .num = attn_kv_vectors(&dev->model.attn[0]) * dev->model.kv_layers,
                                    .from = moves[i].from,
                                    .to = moves[i].to};
         cuda_page_copy(dev->rt, &a);

@@ -26,11 +26,19 @@ static bool any_gate(const struct model_config *m) {
     return gate;
 }
 
+// The widest of what comes of the residual stream for attention.
+static int widest_projection(const struct device *dev) {
+    const struct attn_spec *a = &dev->model.attn[0];
+    if (!device_is_latent(dev))
+        return dev->max_q + 2 * device_kv_size(dev);
+    return max_int(a->heads * (a->nope_dim + a->rope_dim), max_int(a->head_dim, a->q_lora));
+}
+
 // Elements of `wide`: results of cuBLASLt that need finishing, and gate and up where no kernel fuses them.
 static size_t wide_elements(const struct device *dev) {
     size_t T = (size_t)dev->max_tokens, up = 2 * (size_t)round_up(dev->max_ffn, 8);
     size_t all = dev->cublas || any_split_gate_up(dev) ? cuda_both_offset(dev) + T * up : 0;
-    size_t row = (size_t)max_int(dev->model.hidden, dev->max_q + 2 * device_kv_size(dev));
+    size_t row = (size_t)max_int(dev->model.hidden, widest_projection(dev));
     return dev->cublas && all < T * row ? T * row : all;
 }
 
@@ -52,7 +60,10 @@ static void alloc_activations(struct device *dev, struct arena *a) {
     dev->resid = arena_alloc(a, rows * (size_t)D, sizeof(float));
     if (model_scale(dev->model.residual_scale) != 1 || dev->model.post_norms)
         dev->added = arena_alloc(a, rows * (size_t)D, sizeof(float));
-    dev->qkv = arena_alloc(a, rows * (size_t)(dev->max_q + 2 * device_kv_size(dev)), sizeof(float));
+    if (device_is_latent(dev))
+        cuda_latent_alloc(dev, a);
+    else
+        dev->qkv = arena_alloc(a, rows * (size_t)widest_projection(dev), sizeof(float));
     dev->q = arena_alloc(a, rows * (size_t)dev->max_q, dtype_row_bytes(cuda_query_dtype(dev->kv_dtype), 1));
     if (any_whole_norm(&dev->model))
         dev->whole_norms = arena_alloc(a, rows * 4, sizeof(float));
@@ -62,7 +73,9 @@ static void alloc_activations(struct device *dev, struct arena *a) {
         dev->gate = arena_alloc(a, rows * (size_t)dev->max_q, sizeof(float));
         attn_dtypes |= 1u << ACT_DTYPE_F32; // rounded once, behind the gate
     }
-    cuda_activation_alloc(a, &dev->attn, T, dev->max_q, attn_dtypes);
+    cuda_activation_alloc(a, &dev->attn, T,
+                          device_is_latent(dev) ? attn_out_size(&dev->model.attn[0]) : dev->max_q,
+                          attn_dtypes);
     cuda_activation_alloc(a, &dev->ffn, T, dev->max_ffn, dev->act_dtypes[2]);
     cuda_activation_alloc(a, &dev->last, dev->head_rows, D, dev->act_dtypes[0]);
     if (dev->limits.keep_hidden)
@@ -207,12 +220,13 @@ static enum status no_memory(struct device *dev, size_t workspace, size_t cache,
         workspace >> 20, cache >> 20, now.free >> 20, now.total >> 20);
 }
 
-// The most splits of decode attention in one launch: all sequences at full length, but no more than 4,096
-// unless one sequence needs them.
+// The most splits of decode attention in one launch: all sequences at full length, but no more than 4,096, or 1,024 of latent
+// attention with its larger partials, unless one sequence needs them.
 static int find_max_splits(const struct device *dev) {
     int splits = (dev->limits.max_context + CUDA_SPLIT - 1) / CUDA_SPLIT;
     long long all = (long long)dev->limits.max_seqs * splits;
-    return max_int(splits, (int)(all < 4096 ? all : 4096));
+    int most = device_is_latent(dev) ? 1024 : 4096;
+    return max_int(splits, (int)(all < most ? all : most));
 }
 
 static struct work_config make_work_config(const struct device *dev) {
@@ -234,14 +248,15 @@ static struct work_config make_work_config(const struct device *dev) {
 
 // Keys, values, and scales behind them.
 static bool alloc_cache(struct device *dev, size_t bytes) {
-    size_t layers = (size_t)dev->model.kv_layers, elements = layers * cuda_kv_array_bytes(dev);
+    size_t layers = (size_t)dev->model.kv_layers, elements = layers * cuda_kv_array_bytes(dev),
+           vectors = (size_t)attn_kv_vectors(&dev->model.attn[0]);
     if (!(dev->keys = rt_alloc(dev->rt, bytes + CACHE_ALIGN)))
         return false;
-    dev->values = dev->keys + elements;
+    dev->values = dev->keys + (vectors - 1) * elements;
     if (dev->kv_dtype == DTYPE_I8) {
         dev->key_scales =
-            (float *)(void *)(dev->keys + (2 * elements + CACHE_ALIGN - 1) / CACHE_ALIGN * CACHE_ALIGN);
-        dev->value_scales = dev->key_scales + layers * cuda_kv_array_vectors(dev);
+            (float *)(void *)(dev->keys + (vectors * elements + CACHE_ALIGN - 1) / CACHE_ALIGN * CACHE_ALIGN);
+        dev->value_scales = dev->key_scales + (vectors - 1) * layers * cuda_kv_array_vectors(dev);
     }
     return true;
 }
@@ -261,7 +276,8 @@ static size_t set_limits(struct device *dev, const struct step_limits *limits) {
     dev->max_rows = max_int(limits->max_rows, dev->head_rows);
     dev->logits_ld = round_up(dev->model.vocab, CUDA_GROUP);
     dev->num_maxima = dev->logits_ld / CUDA_GROUP;
-    dev->fast = cuda_attention_fast(&kv);
+    dev->fast =
+        device_is_latent(dev) ? cuda_latent_fast(&kv, dev->model.attn[0].kv_lora) : cuda_attention_fast(&kv);
     dev->max_splits = find_max_splits(dev);
     dev->work_config = make_work_config(dev);
     dev->upload_bytes = work_max_bytes(&dev->work_config);
@@ -297,7 +313,7 @@ enum status cuda_reserve(struct device *dev, const struct step_limits *limits, s
         return no_memory(dev, workspace, cache, err);
     struct arena arena = {dev->arena, 0};
     alloc_arena(dev, &arena);
-    bool filled = alloc_host(dev) && fill_tables(dev);
+    bool filled = alloc_host(dev) && fill_tables(dev) && (!device_is_latent(dev) || cuda_latent_fill(dev));
     if (rt_failed(dev->rt))
         return rt_wait(dev->rt, 0, err);
     if (!filled)

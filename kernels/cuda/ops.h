@@ -335,6 +335,24 @@ struct cuda_qkv {
 };
 void cuda_qkv(struct rt *rt, const struct cuda_qkv *a);
 
+// Of latent attention (kernels/README.md, rule 21): norm of the latent, rotation of keys and queries; the latent with its key
+// to its slot, queries together.
+struct cuda_latent {
+    const float *vector;              // (rows, C + r)
+    const float *heads;               // (rows, H, n + r), of which r count
+    const float *absorbed;            // (rows, H, C)
+    const float *norm;                // (C)
+    const float *rope_cos, *rope_sin; // (positions, r / 2); NULL: positions do not rotate
+    bool rope_interleaved;
+    float eps;
+    const int32_t *positions; // (rows)
+    const int64_t *slots;     // (rows); -1: written nowhere
+    int rows, num_heads, kv_lora, nope_dim;
+    void *q; // (rows, H, C + r) in cuda_query_dtype(kv.dtype)
+    struct cuda_kv kv;
+};
+void cuda_latent(struct rt *rt, const struct cuda_latent *a);
+
 // ---- attention
 
 struct cuda_blocks { // block tables of the layer's KV group
@@ -421,6 +439,30 @@ struct cuda_attend {
     int ldout;
 };
 void cuda_attend(struct rt *rt, const struct cuda_attend *a);
+
+// Latent attention: values are the first kv_lora elements of keys.
+struct cuda_attend_latent {
+    const void *q; // (rows, H, C + r)
+    struct cuda_kv kv;
+    struct cuda_blocks blocks;
+    const int32_t *seq_of, *positions; // as in struct cuda_attend
+    int row0, rows, num_heads, kv_lora, window;
+    float scale;
+    void *out; // (rows * H, ldout)
+    enum act_dtype act_dtype;
+    int ldout;
+    // As in struct cuda_decode, partials (max_splits, H, C): rows that have splits in place of [row0, row0 + rows). NULL: none.
+    const struct cuda_split *splits;
+    const int32_t *num_splits, *first_split;
+    int split0, max_splits;
+    float *partial, *stats;
+    uint32_t *arrived;
+};
+// Any size, block size and KV type, one block per row and head. No splits.
+void cuda_attend_latent(struct rt *rt, const struct cuda_attend_latent *a);
+// On tensor cores (attn_latent.cu), for the shapes that cuda_latent_fast() says.
+void cuda_attend_latent_fast(struct rt *rt, const struct cuda_attend_latent *a);
+bool cuda_latent_fast(const struct cuda_kv *kv, int kv_lora);
 
 // ---- ranks: devices that read each other's memory (README, rules 12 to 14)
 

@@ -68,9 +68,17 @@ void cuda_phase_qkv(struct device *dev, const struct layer *layer, const struct 
     const struct attn_spec *attn = &layer->attn;
     const struct rope_config *rope = attn->rope >= 0 ? &dev->model.ropes[attn->rope] : NULL;
     int ld = spec_q_size(attn) + 2 * device_kv_size(dev), T = dev->work.num_tokens;
-    bool one_norm = dev->model.block == BLOCK_ONE_NORM; // the feed-forward's, too: `hidden` stays as it is
-    normalise(dev, &dev->hidden, layer->attn_norm, T, NULL,
-              dtypes_of(layer->qkv) | dtypes_of(layer->attn_gate) | (one_norm ? ffn_dtypes(layer) : 0));
+    // By the only norm the feed-forward's input, too: `hidden` stays as it is.
+    unsigned dtypes = dev->model.block == BLOCK_ONE_NORM ? ffn_dtypes(layer) : 0;
+    if (attn->kind == ATTN_LATENT) {
+        dtypes |=
+            dtypes_of(layer->latent) | dtypes_of(layer->latent_qdown ? layer->latent_qdown : layer->latent_q);
+        normalise(dev, &dev->hidden, layer->attn_norm, T, NULL, dtypes);
+        cuda_latent_in(dev, layer);
+        return;
+    }
+    dtypes |= dtypes_of(layer->qkv) | dtypes_of(layer->attn_gate);
+    normalise(dev, &dev->hidden, layer->attn_norm, T, NULL, dtypes);
     cuda_multiply(dev, layer->qkv, &dev->hidden, T, dev->qkv, ld);
     if (layer->attn_gate)
         cuda_multiply(dev, layer->attn_gate, &dev->hidden, T, dev->gate, spec_q_size(attn));
@@ -112,6 +120,10 @@ static struct cuda_blocks blocks_of(const struct device *dev, const struct layer
     .act_dtype = cuda_written_dtype(&(dev)->attn), .ldout = (dev)->attn.ld
 
 static void attend_rows(struct device *dev, const struct layer *layer, int row0, int rows) {
+    if (layer->attn.kind == ATTN_LATENT) {
+        cuda_latent_attend(dev, layer, row0, rows);
+        return;
+    }
     struct cuda_attend a = {ATTENTION_ARGS(dev, layer),
                             .seq_of = dev->inputs.seq_of,
                             .positions = dev->inputs.positions,
@@ -157,12 +169,15 @@ static void attend_splits(struct device *dev, const struct layer *layer) {
                                 .partial = dev->partial,
                                 .stats = dev->stats,
                                 .arrived = dev->arrived};
-        cuda_decode(dev->rt, &a);
+        if (layer->attn.kind == ATTN_LATENT)
+            cuda_latent_decode(dev, layer, &a);
+        else
+            cuda_decode(dev->rt, &a);
     }
 }
 
 void cuda_phase_attn_decode(struct device *dev, const struct layer *layer, const struct step *step) {
-    if (!device_is_fast(dev, &layer->attn))
+    if (!device_is_fast(dev, &layer->attn) || (dev->exact && device_is_latent(dev)))
         attend_rows(dev, layer, 0, dev->work.num_decode);
     else if (!dev->exact)
         attend_splits(dev, layer);
@@ -172,9 +187,9 @@ void cuda_phase_attn_decode(struct device *dev, const struct layer *layer, const
 
 void cuda_phase_attn_prefill(struct device *dev, const struct layer *layer, const struct step *step) {
     int row = step->query_start[step->num_decode];
-    if (device_is_fast(dev, &layer->attn))
+    if (device_is_fast(dev, &layer->attn) && !device_is_latent(dev))
         attend_tiles(dev, layer);
-    else
+    else // of latent attention a row's heads are a tile
         attend_rows(dev, layer, row, step->num_tokens - row);
 }
 
@@ -224,9 +239,13 @@ void cuda_phase_attn_out(struct device *dev, const struct layer *layer, const st
     int rows = dev->work.num_tokens, n = spec_q_size(&layer->attn);
     if (layer->attn_gate)
         cuda_gate(dev->rt, &(struct cuda_gate){x->data[ACT_DTYPE_F32], dev->gate, rows, n, x->ld});
-    // What a layer with more heads left behind these columns is neither multiplied nor a row's largest.
-    cuda_clear(dev->rt, &(struct cuda_clear){x->data[written], written, rows, n, x->n, x->ld});
-    cuda_convert(dev, x, rows);
+    if (layer->attn.kind == ATTN_LATENT) {
+        cuda_latent_out(dev, layer);
+    } else {
+        // What a layer with more heads left behind these columns is neither multiplied nor a row's largest.
+        cuda_clear(dev->rt, &(struct cuda_clear){x->data[written], written, rows, n, x->n, x->ld});
+        cuda_convert(dev, x, rows);
+    }
     if (dev->model.block == BLOCK_PARALLEL)
         normalise_ffn(dev, layer);
     add_projection(dev, layer->attn_out, layer->attn_post_norm, x);

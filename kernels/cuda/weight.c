@@ -31,8 +31,11 @@ void cuda_weight_free(struct device *dev, struct weight *w) {
     free(w);
 }
 
-static bool of_experts(enum weight_role role) {
-    return role == WEIGHT_EXPERT_GATE_UP || role == WEIGHT_EXPERT_DOWN;
+static bool of_heads(enum weight_role role) {
+    return role == WEIGHT_LATENT_KEY || role == WEIGHT_LATENT_VALUE;
+}
+static bool of_experts(enum weight_role role) { // or heads, which multiply as they do
+    return role == WEIGHT_EXPERT_GATE_UP || role == WEIGHT_EXPERT_DOWN || of_heads(role);
 }
 // Of one expert, where there is a stack of them.
 static int part_rows(const struct tensor *t) { return t->ndim > 1 ? (int)t->shape[t->ndim - 2] : 1; }
@@ -106,8 +109,7 @@ static bool load_gate_up(struct device *dev, struct weight *w, const struct weig
            pack(dev, &w->matrix[0], gate, 0, 1) && pack(dev, &w->matrix[0], &desc->part[1], 0, 2);
 }
 
-static bool load_expert_down(struct device *dev, struct weight *w, const struct weight_desc *desc,
-                             size_t *bytes) {
+static bool load_stack(struct device *dev, struct weight *w, const struct weight_desc *desc, size_t *bytes) {
     const struct tensor *t = &desc->part[0];
     w->num_matrices = 1;
     w->rows[0] = part_rows(t);
@@ -206,10 +208,13 @@ static struct weight *not_exact(struct device *dev, struct weight *w, const stru
 
 // Notes what inputs of the role must look like.
 static void note_layout(struct device *dev, const struct weight *w) {
-    int input = w->role == WEIGHT_ATTN_OUT      ? 1
-                : w->role == WEIGHT_DOWN        ? 2
-                : w->role == WEIGHT_EXPERT_DOWN ? 3
-                                                : 0;
+    int input = w->role == WEIGHT_ATTN_OUT                                    ? 1
+                : w->role == WEIGHT_DOWN                                      ? 2
+                : w->role == WEIGHT_EXPERT_DOWN                               ? 3
+                : w->role == WEIGHT_LATENT_Q && dev->model.attn[0].q_lora > 0 ? 4
+                : w->role == WEIGHT_LATENT_KEY                                ? 5
+                : w->role == WEIGHT_LATENT_VALUE                              ? 6
+                                                                              : 0;
     for (int i = 0; i < w->num_matrices; i++) {
         const struct cuda_matrix *m = &w->matrix[i];
         size_t all = (size_t)m->rows * (size_t)m->cols;
@@ -232,6 +237,11 @@ static const char *role_name(enum weight_role role) {
         [WEIGHT_HEAD] = "the head",
         [WEIGHT_SINKS] = "sinks of attention",
         [WEIGHT_ATTN_GATE] = "the gate of attention",
+        [WEIGHT_LATENT] = "latents",
+        [WEIGHT_LATENT_QDOWN] = "latents of queries",
+        [WEIGHT_LATENT_Q] = "queries",
+        [WEIGHT_LATENT_KEY] = "keys of heads",
+        [WEIGHT_LATENT_VALUE] = "values of heads",
         [WEIGHT_ROUTER] = "the router",
         [WEIGHT_SELECT_BIAS] = "the bias of the choice of experts",
         [WEIGHT_EXPERT_SCALE] = "the factors of experts",
@@ -272,8 +282,8 @@ struct weight *cuda_weight_load(struct device *dev, const struct weight_desc *de
     if (desc->role == WEIGHT_NORM || desc->role == WEIGHT_EMBED || desc->role == WEIGHT_SELECT_BIAS ||
         desc->role == WEIGHT_SINKS || desc->role == WEIGHT_EXPERT_SCALE)
         ok = load_table(dev, w, &desc->part[0], &bytes);
-    else if (desc->role == WEIGHT_EXPERT_DOWN)
-        ok = load_expert_down(dev, w, desc, &bytes);
+    else if (desc->role == WEIGHT_EXPERT_DOWN || of_heads(desc->role))
+        ok = load_stack(dev, w, desc, &bytes);
     else if (desc->part[1].data && desc->part[0].dtype == desc->part[1].dtype &&
              (desc->role == WEIGHT_GATE_UP || desc->role == WEIGHT_EXPERT_GATE_UP))
         ok = load_gate_up(dev, w, desc, &bytes);

@@ -1,106 +1,14 @@
 // The whole backend on the emulated runtime: steps of random models against kernels/ref, through every path
-// that the host takes (fast and general attention, GEMMs of cuBLASLt, layouts of several parts, layers of
-// several specs, `--exact`), and what happens when the device fails or is too small. Over 600 lines: every
-// case stands on the same fixture.
-#include "harness.h"
+// that the host takes (fast and general attention, GEMMs of cuBLASLt, layouts of several parts, `--exact`), and what
+// happens when the device fails or is too small.
+#include "beside_ref.h"
 
 #include "../../kernels/cuda/device.h"
-#include "backend_cuda.h"
-#define FIXTURE_INSPECT &inspect_cuda
-#include "fixture.h"
 #include "log.h"
 #include "ops.h"
 #include "request.h"
-#include "rt.h"
 
 #include <pthread.h>
-
-static struct instance *open_instance(const struct fixture *f, const struct backend_ops *ops, int block_size,
-                                      enum dtype kv, int tokens, int context, int seqs) {
-    return instance_open(f, (struct setup){ops, NULL, 1, block_size, kv}, tokens, context, seqs);
-}
-
-// How far results of a step may be apart, and that they sample the same where it is clear. Failed rows agree.
-static void compare(const struct instance *in, const struct step_out *got, const struct step_out *want,
-                    int rows, double bound, const char *what) {
-    int V = in->model.config.vocab;
-    for (int r = 0; r < rows; r++) {
-        const float *a = got->logits + (size_t)r * (size_t)V, *b = want->logits + (size_t)r * (size_t)V;
-        double far = distance(a, b, (size_t)V);
-        if (!(far < bound))
-            fail_msg("%s: row %d of %d is %g apart", what, r, rows, far);
-        float first = -INFINITY, second = -INFINITY;
-        for (int v = 0; v < V; v++) {
-            second = b[v] > first ? first : fmaxf(second, b[v]);
-            first = fmaxf(first, b[v]);
-        }
-        assert_int_equal(got->failed[r], want->failed[r]);
-        if (first - second > 0.1f)
-            assert_int_equal(got->ids[r], want->ids[r]);
-    }
-}
-
-static int num_rows(const struct some_pieces *p) {
-    int n = 0;
-    for (int i = 0; i < p->n; i++)
-        n += p->pieces[i].rows ? p->pieces[i].count : 1;
-    return n;
-}
-
-// How far two blocks in canonical order are apart.
-static void cache_distance(const struct instance *in, const char *a, const char *b, enum dtype kv,
-                           double *far, double *norm) {
-    const struct model_config *m = &in->model.config;
-    int d = m->attn[0].head_dim, vectors = in->block_size * m->attn[0].kv_heads;
-    size_t row = dtype_row_bytes(kv, d);
-    for (int half = 0; half < 2 * m->kv_layers; half++) {
-        for (int v = 0; v < vectors; v++) {
-            float scale[2] = {1, 1};
-            for (int i = 0; i < 2 && kv == DTYPE_I8; i++)
-                memcpy(&scale[i], (i ? b : a) + (size_t)vectors * row + (size_t)v * sizeof(float),
-                       sizeof(float));
-            for (int i = 0; i < d; i++) {
-                size_t at = (size_t)v * row + dtype_row_bytes(kv, i);
-                double x = kv == DTYPE_I8 ? (double)((const int8_t *)a)[at] : (double)ref_fetch(a + at, kv);
-                double y = kv == DTYPE_I8 ? (double)((const int8_t *)b)[at] : (double)ref_fetch(b + at, kv);
-                x *= (double)scale[0], y *= (double)scale[1];
-                *far += (x - y) * (x - y);
-                *norm += y * y;
-            }
-        }
-        a += (size_t)vectors * backend_kv_vector_bytes(kv, d);
-        b += (size_t)vectors * backend_kv_vector_bytes(kv, d);
-    }
-}
-
-static void check_fixture(const struct fixture *f, int block_size, enum dtype kv, double bound,
-                          const char *what) {
-    struct instance *ref = open_instance(f, &backend_ref, block_size, kv, 64, 64, 3);
-    struct instance *cuda = open_instance(f, &backend_cuda, block_size, kv, 64, 64, 3);
-    assert_non_null(cuda);
-    for (int i = 0; i < FIXTURE_MIXES; i++) {
-        rt_test_order(i % 3);
-        struct step_out want = run_pieces(ref, fixture_mixes[i].pieces, fixture_mixes[i].n);
-        struct step_out got = run_pieces(cuda, fixture_mixes[i].pieces, fixture_mixes[i].n);
-        compare(cuda, &got, &want, num_rows(&fixture_mixes[i]), bound, what);
-    }
-    // what the cache holds, in the canonical order, and back
-    size_t bytes = cuda->ops->kv_block_bytes(cuda->dev);
-    assert_int_equal(bytes, ref->ops->kv_block_bytes(ref->dev));
-    char *a = must_calloc(1, bytes), *b = must_calloc(1, bytes);
-    int32_t block = block_of(cuda, 0, 0);
-    cuda->inspect->kv_export(cuda->dev, block, a);
-    ref->inspect->kv_export(ref->dev, block, b);
-    double far = 0, norm = 0;
-    cache_distance(cuda, a, b, kv, &far, &norm);
-    assert_true(norm > 0 && sqrt(far / norm) < (dtype_row_bytes(kv, 1) > 1 ? 2e-2 : 6e-2));
-    cuda->inspect->kv_import(cuda->dev, block, b);
-    cuda->inspect->kv_export(cuda->dev, block, a);
-    assert_memory_equal(a, b, bytes);
-    free(a), free(b);
-    instance_close(ref);
-    instance_close(cuda);
-}
 
 static void test_types(void **state) {
     (void)state;
@@ -140,159 +48,6 @@ static void test_attention_paths(void **state) {
         struct fixture *f = fixture_make(&cases[i].s, DTYPE_BF16);
         check_fixture(f, cases[i].block_size, cases[i].kv, cases[i].kv == DTYPE_F8_E4M3 ? 6e-2 : 3e-2,
                       "attention");
-        fixture_free(f);
-    }
-}
-
-// Layers of three attn_specs and two ffn_specs, whose pages are those of two groups.
-static void test_mixed_specs(void **state) {
-    (void)state;
-    static const struct {
-        struct shape s;
-        int block_size;
-        enum dtype type, kv;
-    } cases[] = {
-        {{5, 64, 2, 1, 64, 44, 97, 21, true, true, false}, 16, DTYPE_BF16, DTYPE_F16},
-        // Rows scaled by their largest.
-        {{4, 64, 2, 1, 64, 64, 97, 0, false, false, true}, 16, DTYPE_F16, DTYPE_I8},
-        // The kernel for any shape.
-        {{4, 64, 4, 2, 16, 44, 97, 13, false, true, false}, 5, DTYPE_F32, DTYPE_F32},
-    };
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        struct model_config m = fixture_config(&cases[i].s);
-        fixture_mix(&m);
-        m.attn[0].sinks = m.attn[2].sinks = true;
-        m.attn[0].chunked = m.groups[0].chunked = i == 0;
-        m.attn[0].gate = m.attn[2].gate = true;
-        m.attn[1].bidirectional = i > 0;
-        m.attn[1].softcap = 1.5f; // not through the kernels of the others
-        struct fixture *f = fixture_of(&m, cases[i].type);
-        check_fixture(f, cases[i].block_size, cases[i].kv, cases[i].type == DTYPE_F32 ? 2e-5 : 3e-2,
-                      "mixed specs");
-        fixture_free(f);
-    }
-}
-
-// Feed-forwards of every activation, with and without a gate and biases; with 70 rows also behind cuBLASLt.
-static void test_feed_forward(void **state) {
-    (void)state;
-    for (int act = 0; act < NUM_ACTS; act++)
-        for (int c = 0; c < 4; c++) {
-            struct shape s = {1, 64, 2, 1, 64, 44, 97, 0, false, false, false};
-            struct model_config m = fixture_config(&s);
-            struct ffn_spec *ffn = &m.ffn[0];
-            ffn->act = (enum act)act, ffn->no_gate = c / 2 && act != ACT_CLAMPED,
-            ffn->in_bias = ffn->out_bias = c % 2;
-            struct fixture *f = fixture_of(&m, act % 2 ? DTYPE_F16 : DTYPE_BF16);
-            struct instance *ref = open_instance(f, &backend_ref, 16, DTYPE_F16, 100, 128, 2);
-            struct instance *cuda = open_instance(f, &backend_cuda, 16, DTYPE_F16, 100, 128, 2);
-            struct piece prompts[] = {{0, 0, 70, false}, {1, 0, 5, true}}, decode = {1, 5, 1, true};
-            struct step_out want = run_pieces(ref, prompts, 2), got = run_pieces(cuda, prompts, 2);
-            compare(cuda, &got, &want, 6, 2e-2, "prompts");
-            want = run_pieces(ref, &decode, 1), got = run_pieces(cuda, &decode, 1);
-            compare(cuda, &got, &want, 1, 2e-2, "decode");
-            instance_close(ref);
-            instance_close(cuda);
-            fixture_free(f);
-        }
-}
-
-// LayerNorms, with biases or none: before layers, behind what they add, and of heads.
-static void test_layer_norms(void **state) {
-    (void)state;
-    struct shape s = {2, 68, 4, 2, 16, 44, 97, 0, true, true, false};
-    for (int i = 0; i < 2; i++) {
-        struct model_config m = fixture_config(&s);
-        m.norm = NORM_LAYER, m.norm_bias = m.post_norms = i == 0;
-        struct fixture *f = fixture_of(&m, DTYPE_F32);
-        check_fixture(f, 16, DTYPE_F32, 2e-5, "LayerNorm");
-        fixture_free(f);
-    }
-}
-
-// Attention and feed-forward side by side, by a norm each or by one, of weights whose inputs differ in dtype.
-static void test_parallel_blocks(void **state) {
-    (void)state;
-    struct shape s = {2, 64, 4, 2, 16, 44, 97, 0, false, true, false};
-    for (int i = 0; i < 3; i++) {
-        struct model_config m = fixture_config(&s);
-        m.block = i == 0 ? BLOCK_PARALLEL : BLOCK_ONE_NORM, m.residual_scale = i == 2 ? 0.5f : 1;
-        struct fixture *f = fixture_of(&m, DTYPE_F32);
-        for (int w = 0; w < f->num_weights; w++)
-            if (f->weights[w].role == WEIGHT_QKV)
-                for (int p = 0; p < 3; p++) {
-                    int rows = (int)f->weights[w].part[p].shape[0];
-                    free((void *)(uintptr_t)f->weights[w].part[p].data);
-                    f->weights[w].part[p] = random_tensor(DTYPE_F16, rows, 64, 0.2f);
-                }
-        check_fixture(f, 16, DTYPE_F32, 2e-3, "parallel blocks");
-        fixture_free(f);
-    }
-}
-
-// Norms of queries, keys and values in every order, and temperatures, of layers that differ in them.
-static void test_head_norms(void **state) {
-    (void)state;
-    struct shape s = {2, 68, 4, 2, 16, 44, 97, 0, false, true, false};
-    for (int i = QK_NORM_HEADS; i <= QK_NORM_UNIT; i++) {
-        struct model_config m = fixture_config(&s);
-        m.norm = i % 2 ? NORM_LAYER : NORM_RMS;
-        m.num_attn = 2;
-        m.layers[1].attn = 1;
-        m.attn[1] = m.attn[0];
-        m.attn[1].index = 1, m.attn[1].qk_norm = (enum qk_norm)i, m.attn[1].v_norm = i % 3 == 0;
-        m.attn[1].temp_scale = 0.7f, m.attn[1].temp_step = 5, m.attn[1].temp_offset = 2;
-        struct fixture *f = fixture_of(&m, DTYPE_F32);
-        check_fixture(f, 16, DTYPE_F32, 2e-5, "norms of heads");
-        fixture_free(f);
-    }
-}
-
-// A head with a bias, a factor and a soft cap.
-static void test_head(void **state) {
-    (void)state;
-    struct shape s = {1, 64, 4, 2, 16, 44, 97, 0, false, false, false};
-    for (int i = 0; i < 2; i++) {
-        struct model_config m = fixture_config(&s);
-        m.head_bias = true, m.logit_scale = 1.5f, m.logit_softcap = i == 0 ? 2 : 0;
-        struct fixture *f = fixture_of(&m, DTYPE_F32);
-        check_fixture(f, 16, DTYPE_F32, 2e-5, "head");
-        fixture_free(f);
-    }
-}
-
-// What a device cannot compute is refused when it is opened, in a sentence.
-static void test_refused_specs(void **state) {
-    (void)state;
-    struct shape s = {4, 64, 2, 1, 64, 44, 97, 0, false, false, false};
-    for (int i = 0; i < 8; i++) {
-        struct fixture *f = fixture_make_mixed(&s, DTYPE_BF16);
-        struct model_config *m = &f->config;
-        static const char *const words[] = {"number or the size of their kv heads",
-                                            "number or the size of their kv heads",
-                                            "recurrent state",
-                                            "rotation is not among",
-                                            "are sparse",
-                                            "experts have no gate",
-                                            "expert has a bias",
-                                            "after each sum"};
-        if (i == 0)
-            m->attn[1].kv_heads = 2;
-        else if (i == 1)
-            m->attn[1].head_dim = 32;
-        else if (i == 2)
-            m->groups[1].kind = KV_STATE;
-        m->attn[1].rope = i == 3 ? 2 : m->attn[1].rope;
-        m->ffn[1].sparse = i == 4;
-        m->ffn[1].experts = i == 5 || i == 6 ? 4 : 0;
-        m->ffn[1].no_gate = i == 5;
-        m->ffn[1].out_bias = i == 6;
-        m->block = i == 7 ? BLOCK_SUM_NORM : BLOCK_SEQUENTIAL;
-        struct err err = {0};
-        struct device_config config = {.model = m, .kv_dtype = DTYPE_F16, .block_size = 16, .world = 1};
-        assert_null(backend_cuda.open(NULL, &config, &err));
-        assert_int_equal(err.code, STATUS_FORMAT);
-        assert_non_null(strstr(err.msg, words[i]));
         fixture_free(f);
     }
 }
@@ -486,21 +241,6 @@ static void test_launches(void **state) {
 // ---- --exact
 
 // A prompt's logits have the same bits however it is cut, and decoded rows those of prefilled ones.
-
-// Logits (n, 97) of a prompt, so many tokens a step.
-static float *prompt_logits(const struct fixture *f, enum dtype kv, int n, int cut) {
-    struct setup setup = {&backend_cuda, NULL, 1, 16, kv};
-    struct instance *in = instance_open_as(f, setup, INSTANCE_EXACT, n, n, 1);
-    float *logits = must_calloc((size_t)n * 97, sizeof *logits);
-    for (int at = 0; at < n; at += cut) {
-        int count = n - at < cut ? n - at : cut;
-        struct piece p = {0, at, count, true};
-        struct step_out out = run_pieces(in, &p, 1);
-        memcpy(logits + at * 97, out.logits, (size_t)count * 97 * sizeof *logits);
-    }
-    instance_close(in);
-    return logits;
-}
 
 static void test_exact(void **state) {
     (void)state;
@@ -793,17 +533,13 @@ static void test_two_at_once(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_types),          cmocka_unit_test(test_attention_paths),
-        cmocka_unit_test(test_mixed_specs),    cmocka_unit_test(test_feed_forward),
-        cmocka_unit_test(test_layer_norms),    cmocka_unit_test(test_parallel_blocks),
-        cmocka_unit_test(test_head_norms),     cmocka_unit_test(test_head),
-        cmocka_unit_test(test_refused_specs),  cmocka_unit_test(test_mixed_types),
-        cmocka_unit_test(test_many_rows),      cmocka_unit_test(test_no_library),
-        cmocka_unit_test(test_company),        cmocka_unit_test(test_launches),
-        cmocka_unit_test(test_exact),          cmocka_unit_test(test_exact_company),
-        cmocka_unit_test(test_wide_steps),     cmocka_unit_test(test_too_small),
-        cmocka_unit_test(test_sticky_failure), cmocka_unit_test(test_failure_at_load),
-        cmocka_unit_test(test_two_at_once),
+        cmocka_unit_test(test_types),           cmocka_unit_test(test_attention_paths),
+        cmocka_unit_test(test_mixed_types),     cmocka_unit_test(test_many_rows),
+        cmocka_unit_test(test_no_library),      cmocka_unit_test(test_company),
+        cmocka_unit_test(test_launches),        cmocka_unit_test(test_exact),
+        cmocka_unit_test(test_exact_company),   cmocka_unit_test(test_wide_steps),
+        cmocka_unit_test(test_too_small),       cmocka_unit_test(test_sticky_failure),
+        cmocka_unit_test(test_failure_at_load), cmocka_unit_test(test_two_at_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -8,6 +8,9 @@
 #include "fixture.h"
 #include "rt.h"
 
+static const struct attn_spec LATENT = {
+    .heads = 2, .kv_lora = 512, .q_lora = 24, .nope_dim = 8, .rope_dim = 64, .v_dim = 8};
+
 // ---- CUDA graphs
 
 // Without logits: else there are no graphs.
@@ -62,9 +65,11 @@ static void test_graphs(void **state) {
         {2, 64, 4, 2, 16, 44, 97, 9, false, false, true},  // general attention, a window
         {4, 64, 2, 1, 64, 44, 97, 9, false, false, false}, // several specs and groups
     };
-    for (int i = 0; i < 3; i++) {
-        struct fixture *f =
-            i == 2 ? fixture_make_mixed(&shapes[i], DTYPE_BF16) : fixture_make(&shapes[i], DTYPE_BF16);
+    for (int i = 0; i < 4; i++) {
+        struct model_config latent = fixture_latent_config(&LATENT, 2);
+        struct fixture *f = i == 3   ? fixture_of(&latent, DTYPE_BF16)
+                            : i == 2 ? fixture_make_mixed(&shapes[i], DTYPE_BF16)
+                                     : fixture_make(&shapes[i], DTYPE_BF16);
         int32_t plain[STEPS * SEQS], ids[STEPS * SEQS];
         float plain_logprobs[STEPS * SEQS], logprobs[STEPS * SEQS];
         setenv("QUIRE_CUDA_GRAPHS", "0", 1);
@@ -356,7 +361,7 @@ static void test_kv_copy(void **state) {
     enum { N = 37, V = 97 };
     static const struct {
         struct shape s;
-        bool mixed; // two groups
+        bool mixed; // two groups; without layers latent attention
         int block_size;
         enum dtype kv;
     } cases[] = {
@@ -364,10 +369,13 @@ static void test_kv_copy(void **state) {
         {{2, 64, 4, 2, 64, 44, V, 0, false, false, false}, false, 16, DTYPE_I8},
         {{5, 64, 2, 1, 64, 44, V, 21, false, false, false}, true, 16, DTYPE_I8},
         {{2, 60, 3, 3, 20, 44, V, 0, false, true, false}, false, 5, DTYPE_I8}, // 300 bytes, not 16 by 16
+        {{0}, false, 16, DTYPE_I8},
     };
     for (size_t c = 0; c < sizeof cases / sizeof cases[0]; c++) {
-        struct fixture *f = cases[c].mixed ? fixture_make_mixed(&cases[c].s, DTYPE_BF16)
-                                           : fixture_make(&cases[c].s, DTYPE_BF16);
+        struct model_config latent = fixture_latent_config(&LATENT, 2);
+        struct fixture *f = cases[c].s.layers == 0 ? fixture_of(&latent, DTYPE_BF16)
+                            : cases[c].mixed       ? fixture_make_mixed(&cases[c].s, DTYPE_BF16)
+                                                   : fixture_make(&cases[c].s, DTYPE_BF16);
         struct setup setup = {&backend_cuda, NULL, 1, cases[c].block_size, cases[c].kv};
         struct instance *in = instance_open(f, setup, 64, 64, 3);
         float want[V];
@@ -492,10 +500,11 @@ static void test_masks_wait(void **state) {
 // What reserve() takes beside the cache is what a device says before.
 static void test_workspace(void **state) {
     (void)state;
-    static const enum dtype kv[] = {DTYPE_F16, DTYPE_I8};
+    static const enum dtype kv[] = {DTYPE_F16, DTYPE_I8, DTYPE_I8};
     struct shape s = {2, 64, 2, 1, 64, 44, 97, 0, false, false, false};
-    struct fixture *f = fixture_make(&s, DTYPE_BF16);
-    for (int i = 0; i < 2; i++) {
+    struct model_config latent = fixture_latent_config(&LATENT, 2);
+    for (int i = 0; i < 3; i++) {
+        struct fixture *f = i == 2 ? fixture_of(&latent, DTYPE_F16) : fixture_make(&s, DTYPE_BF16);
         struct instance *in = instance_load(f, (struct setup){&backend_cuda, NULL, 1, 16, kv[i]}, 0);
         struct device_info before, after;
         struct step_limits limits = {
@@ -508,8 +517,8 @@ static void test_workspace(void **state) {
             assert_int_equal(before.memory_free - after.memory_free,
                              workspace + 65 * in->ops->kv_block_bytes(in->dev));
         instance_close(in);
+        fixture_free(f);
     }
-    fixture_free(f);
 }
 
 // Entries and masks that the upload has no room for come in pieces, and change what is sampled as those that fit do.

@@ -39,7 +39,7 @@ ROWS = [
     (CUDA % "attn_prefill.cu", "s = kd_tanh(s) * (a.softcap * LOG2_E);", "s = s * (a.softcap * LOG2_E);", "test_emu_attention"),  # scores without their cap
     (CUDA % "attn.cuh", "int before = chunked && window > 0 ? position % window : window - 1;", "int before = window - 1;", "test_emu_attention"),  # chunks are windows
     (CUDA % "work.c", "begin = kv_first_seen(end - 1, a->window, a->chunked);", "begin = kv_first_seen(end - 1, a->window, false);", "test_emu_work"),  # the same, of decode's splits
-    (CUDA % "phases.c", "    if (layer->attn_gate)\n        cuda_gate", "    if (false)\n        cuda_gate", "test_emu_forward"),  # attention without its gate
+    (CUDA % "phases.c", "    if (layer->attn_gate)\n        cuda_gate", "    if (false)\n        cuda_gate", "test_emu_kinds"),  # attention without its gate
     (CUDA % "attn_decode.cu", "            float f = rescale(stat.x, max);", "            float f = 1;", "test_emu_attention"),  # split-KV partials are not rescaled
     (CUDA % "attn_decode.cu", "(uint32_t)num - 1) == (uint32_t)num - 1;", "(uint32_t)num - 1) == 0;",
          "test_emu_attention"),  # the first split to arrive combines what the others have not left
@@ -97,8 +97,8 @@ ROWS = [
     (CUDA % "emu/wgmma.cpp", "if (b->writer[l.piece] == l.number)", "if (l.number == 0)", "test_emu_attention"),  # emulator: fences are not seen
     (CUDA % "emu/wgmma.cpp", "if (r.known && r.n == n && digest(r) != r.fenced)", "if (false)", "test_emu_intrinsics"),  # emulator: registers written behind the fence
     (CUDA % "emu/wgmma.cpp", "if (b->warps[i].history != b->warps[i / 4 * 4].history)", "if (false)", "test_emu_intrinsics"),  # emulator: warps that do not do the same
-    (CUDA % "qkv.cu", "!finite || max < 7.88860905e-31f; // 2^-100", "!finite || max == 0;", "test_emu_rows"),  # int8: vectors too small for a scale
-    (CUDA % "qkv.cu", "finite = __ballot_sync(ALL_LANES, finite) == ALL_LANES;", "__syncwarp();", "test_emu_rows"),  # int8: a NaN that lane 0 does not see
+    (CUDA % "store.cuh", "!finite || max < 7.88860905e-31f; // 2^-100", "!finite || max == 0;", "test_emu_rows"),  # int8: vectors too small for a scale
+    (CUDA % "store.cuh", "finite = __ballot_sync(ALL_LANES, finite) == ALL_LANES;", "__syncwarp();", "test_emu_rows"),  # int8: a NaN that lane 0 does not see
     (CUDA % "intrinsics.h", "    if (a >= 0x43e80000u)\n        return (uint8_t)(sign | 0x7eu);\n    if (a >= 0x3c800000u)\n        return (uint8_t)(sign | (a - ", "    if (a >= 0x3c800000u)\n        return (uint8_t)(sign | (a - ",
          "test_emu_intrinsics"),  # fp8: large numbers wrap around
     (CUDA % "ranks.cu", "bool go = peer_barrier(a.peers, epoch + 1, arrived);", "bool go = true;", "test_emu_ranks"),  # parts are added before they are there
@@ -178,6 +178,12 @@ ROWS = [
     (CUDA % "multiply.c", "w->layout != LAYOUT_F32 ? dev->work.num_decode : m;", "w->layout != LAYOUT_F32 ? 0 : m;",
          "test_emu_forward"),  # decodes go through cuBLASLt beside a long prompt
     (CUDA % "multiply.c", "others > CUDA_TOKENS && dev->cublas && ", "others > CUDA_TOKENS && ", "test_emu_forward"),  # exact: long prompts go through cuBLASLt
+    (CUDA % "attn_latent.cu", "        __syncthreads(); // the probabilities of all warps are there\n", "", "test_emu_latent"),  # latent: probabilities are read before they are there
+    (CUDA % "attn_latent.cu", "        __syncthreads(); // the stage is written again\n", "", "test_emu_latent"),  # latent: a stage is written while others read it
+    (CUDA % "attn_latent.cu", "bool ok = pos >= it.begin && pos < it.end;", "bool ok = true;", "test_emu_latent"),  # latent: NaN of slots that are not the sequence's
+    (CUDA % "latent.c", ".x = (char *)x->data[dtype] + place(x, dtype, slot0),", ".x = x->data[dtype],", "test_emu_kinds"),  # latent: values of the first rows again
+    (CUDA % "latent.c", "slots[g * size + r] = (g / H * size + r) * H + g % H;", "slots[g * size + r] = r * H + g % H;", "test_emu_kinds"),  # latent: groups of the first rows again
+    (CUDA % "phases.c", "(dev->exact && device_is_latent(dev))", "false", "test_emu_kinds"),  # exact: latent, decodes are no tiles
     (CUDA % "phases.c", "    else if (!dev->exact)\n        attend_splits(dev, layer);", "    else if (true)\n        attend_splits(dev, layer);", "test_emu_forward"),  # exact: decodes alone take the kernel of decodes
     (CUDA % "work.c", "c->exact ? 0 : step->num_decode", "step->num_decode", "test_emu_work"),  # exact: no tiles for rows that decode
     (CUDA % "multiply.c", "    int others = m - dev->work.num_decode;\n", "    int others = m;\n", "test_emu_forward"),  # a short prompt beside decodes leaves the skinny GEMM
@@ -193,21 +199,21 @@ ROWS = [
          "test_emu_ranks"),  # maxima of a local top-k that is not there
     (CUDA % "common.cuh", "times_sigmoid(x, kd_mul(1.5957691216f,", "times_sigmoid(x, kd_mul(0.79788456f,", "test_emu_gemm"),  # GELU: tanh of half
     (CUDA % "common.cuh", "u = up > 7 ? 7 : up < -7 ? -7 : up;", "u = up > 7 ? 7 : up;", "test_emu_rows"),  # the clamp of ups below
-    (CUDA % "gemm_common.cuh", "up = kd_add(up, a.bias[a.n + n]);", "up = kd_add(up, a.bias[n]);", "test_emu_gemm"),  # gates' biases for ups
+    (CUDA % "gemm_common.cuh", "up = kd_add(up, bias[a.n + n]);", "up = kd_add(up, bias[n]);", "test_emu_gemm"),  # gates' biases for ups
     (CUDA % "rows.cu", "u = add4(u, read4(a.bias + a.n, i, a.n, false));", "u = add4(u, read4(a.bias, i, a.n, false));", "test_emu_rows"),  # so behind cuBLASLt
-    (CUDA % "multiply.c", "int rows = f->no_gate ? n : w->matrix[0].rows;", "int rows = n;", "test_emu_forward"),  # cuBLASLt calculates half of gate and up
+    (CUDA % "multiply.c", "int rows = f->no_gate ? n : w->matrix[0].rows;", "int rows = n;", "test_emu_kinds"),  # cuBLASLt calculates half of gate and up
     (CUDA % "rows.cu", "bool whole = i + 4 <= a.n && a.ldx", "bool whole = a.ldx", "test_emu_rows"),  # a GEMM of cuBLASLt writes past its columns
     (CUDA % "pack.cu", "i += SCATTER_BLOCKS * SCATTER_THREADS)", "i += 2 * SCATTER_BLOCKS * SCATTER_THREADS)", "test_emu_rows"),  # half of a long part of an upload
     (CUDA % "step.c", "bool same_splits = memcmp(g->max_splits, key.max_splits, sizeof key.max_splits) == 0;", "bool same_splits = true;", "test_emu_steps"),  # a graph replays a step with more splits of a spec
     (CUDA % "step.c", "    if (step->masks && step->masks_wait)\n", "    if (false)\n", "test_emu_steps"),  # masks are read before they are there
     (CUDA % "phases.c", ".slots = dev->inputs.groups[layer->kv_group].slots,", ".slots = dev->inputs.groups[0].slots,", "test_emu_forward"),  # every layer writes to the pages of the first group
     (CUDA % "phases.c", "int spec = layer->attn.index, rows = dev->work.num_decode;", "int spec = 0, rows = dev->work.num_decode;", "test_emu_forward"),  # every layer decodes by the splits of the first spec
-    (CUDA % "phases.c", ".tile_rows = dev->work_config.tile_rows,\n                             .window = layer->attn.window,", ".tile_rows = dev->work_config.tile_rows,\n                             .window = dev->model.attn[0].window,", "test_emu_forward"),  # every layer has the window of the first
+    (CUDA % "phases.c", ".tile_rows = dev->work_config.tile_rows,\n                             .window = layer->attn.window,", ".tile_rows = dev->work_config.tile_rows,\n                             .window = dev->model.attn[0].window,", "test_emu_kinds"),  # every layer has the window of the first
     (CUDA % "phases.c", ".rope_pairs = rope ? rope->dim / 2 : 0,", ".rope_pairs = dev->model.ropes[0].dim / 2,", "test_emu_forward"),  # positions rotate in every layer
     (CUDA % "work.c", ".begin = at > begin ? at : begin,", ".begin = at,", "test_emu_steps"),  # decode reads what a window gave back
     (CUDA % "phases.c", "a.of = &dev->inputs.rows[first].row;", "a.of = &dev->inputs.rows[0].row;", "test_emu_steps"),  # hidden states of the first rows for those that follow
     (CUDA % "phases.c", "    float *to = dev->result[dev->num_begun & 1].hidden;\n", "    float *to = dev->result[0].hidden;\n", "test_emu_steps"),  # hidden states of two steps in one place
-    (CUDA % "kv.c", ".num = 2 * dev->model.kv_layers,", ".num = dev->model.kv_layers,", "test_emu_steps"),  # a page is copied without its values
+    (CUDA % "kv.c", ".num = attn_kv_vectors(&dev->model.attn[0]) * dev->model.kv_layers,", ".num = dev->model.kv_layers,", "test_emu_steps"),  # a page is copied without its values
     (CUDA % "kv.c", "        if (!dev->key_scales)\n            continue;", "        continue;", "test_emu_steps"),  # and without the scales of int8
     (CUDA % "attn_prefill.cu", "int begin = first_seen(t.position + t.first / G, a.window, a.chunked);", "int begin = first_seen(t.position + t.first / G, a.window, a.chunked) / 2;", "test_emu_attention"),  # prefill reads pages that a window gave back
     (CUDA % "attn_wgmma.cu", "int begin = first_seen(t.position + t.first / G, a.window, a.chunked);", "int begin = first_seen(t.position + t.first / G, a.window, a.chunked) / 2;", "test_emu_attention"),  # wgmma: the same

@@ -197,6 +197,21 @@ static inline struct model_config fixture_config(const struct shape *s) {
     return m;
 }
 
+// A layer attends by latents, of which the cache keeps one vector a token.
+static inline struct model_config fixture_latent_config(const struct attn_spec *a, int layers) {
+    struct shape s = {layers,    64,    a->heads, 1,   a->kv_lora + a->rope_dim, 48, 97,
+                      a->window, false, false,    true};
+    struct model_config m = fixture_config(&s);
+    m.attn[0] = *a;
+    m.attn[0].kind = ATTN_LATENT;
+    m.attn[0].kv_heads = 1;
+    m.attn[0].head_dim = s.head_dim;
+    m.attn[0].scale = 1 / sqrtf((float)(a->nope_dim + a->rope_dim));
+    m.ropes[0].dim = a->rope_dim;
+    m.ropes[0].interleaved = a->heads % 2;
+    return m;
+}
+
 // Quantised types need rows of whole blocks.
 static inline enum dtype fixture_dtype(enum dtype dtype, int cols) {
     return cols % dtype_block(dtype) == 0 ? dtype : DTYPE_F16;
@@ -242,6 +257,25 @@ static inline void fixture_add_experts(struct fixture *f, const struct ffn_spec 
     fixture_stack(f, E);
 }
 
+// What a layer with latent attention has in place of q, k, v and the norms of heads.
+static inline void fixture_add_latent(struct fixture *f, const struct attn_spec *a, int layer,
+                                      enum dtype dtype, int D) {
+    int vector = a->head_dim, U = a->q_lora, q = a->heads * (a->nope_dim + a->rope_dim), in = U > 0 ? U : D,
+        key = a->heads * a->kv_lora, value = a->heads * a->v_dim, one = 1;
+    fixture_add(f, WEIGHT_LATENT, layer, fixture_dtype(dtype, D), 1, &vector, D, false);
+    fixture_add(f, WEIGHT_NORM, layer, DTYPE_F32, 1, &one, a->kv_lora, false);
+    if (U > 0) {
+        fixture_add(f, WEIGHT_LATENT_QDOWN, layer, fixture_dtype(dtype, D), 1, &U, D, false);
+        fixture_add(f, WEIGHT_NORM, layer, DTYPE_F32, 1, &one, U, false);
+    }
+    fixture_add(f, WEIGHT_LATENT_Q, layer, fixture_dtype(dtype, in), 1, &q, in, false);
+    fixture_add(f, WEIGHT_LATENT_KEY, layer, fixture_dtype(dtype, a->nope_dim), 1, &key, a->nope_dim, false);
+    fixture_stack(f, a->heads);
+    fixture_add(f, WEIGHT_LATENT_VALUE, layer, fixture_dtype(dtype, a->kv_lora), 1, &value, a->kv_lora,
+                false);
+    fixture_stack(f, a->heads);
+}
+
 static inline struct fixture *fixture_of(const struct model_config *m, enum dtype dtype) {
     struct fixture *f = must_calloc(1, sizeof *f);
     f->config = *m;
@@ -258,11 +292,14 @@ static inline struct fixture *fixture_of(const struct model_config *m, enum dtyp
     for (int l = 0; l < m->num_layers; l++) {
         const struct attn_spec *a = model_attn(&f->config, l);
         const struct ffn_spec *ffn = model_ffn(&f->config, l);
-        int q = a->heads * a->head_dim, kv = a->kv_heads * a->head_dim;
+        int q = attn_out_size(a), kv = a->kv_heads * a->head_dim;
         int F = ffn->experts > 0 ? ffn->shared_hidden : ffn->hidden;
         bool each = a->qk_norm == QK_NORM_EACH, whole = a->qk_norm == QK_NORM_WHOLE;
         fixture_add(f, WEIGHT_NORM, l, DTYPE_F32, 1, &one, D, m->norm_bias);
-        fixture_add(f, WEIGHT_QKV, l, of_d, 3, (int[]){q, kv, kv}, D, a->qkv_bias);
+        if (a->kind == ATTN_LATENT)
+            fixture_add_latent(f, a, l, dtype, D);
+        else
+            fixture_add(f, WEIGHT_QKV, l, of_d, 3, (int[]){q, kv, kv}, D, a->qkv_bias);
         if (a->qk_norm != QK_NORM_NONE && a->qk_norm != QK_NORM_UNIT) {
             fixture_add(f, WEIGHT_NORM, l, DTYPE_F32, 1, each ? &a->heads : &one, whole ? q : a->head_dim,
                         false);
@@ -380,7 +417,17 @@ static inline struct instance *instance_load(const struct fixture *f, struct set
         layer->kv_group = spec->kv_group;
         layer->kv_layer = spec->kv_layer;
         layer->attn_norm = w[n++];
-        layer->qkv = w[n++];
+        if (layer->attn.kind == ATTN_LATENT) {
+            layer->latent = w[n++];
+            layer->latent_norm = w[n++];
+            layer->latent_qdown = layer->attn.q_lora > 0 ? w[n++] : NULL;
+            layer->latent_qnorm = layer->attn.q_lora > 0 ? w[n++] : NULL;
+            layer->latent_q = w[n++];
+            layer->latent_key = w[n++];
+            layer->latent_value = w[n++];
+        } else {
+            layer->qkv = w[n++];
+        }
         if (layer->attn.qk_norm != QK_NORM_NONE && layer->attn.qk_norm != QK_NORM_UNIT) {
             layer->q_norm = w[n++];
             layer->k_norm = w[n++];

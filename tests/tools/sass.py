@@ -27,7 +27,7 @@ sys.dont_write_bytecode = True
 import ptxas  # noqa: E402: names of kernels
 
 TABLE = os.path.join(ptxas.CUDA, "sass.txt")
-SOURCES = ["gemm.cu", "gemm_staged.cu", "attn_decode.cu", "attn_prefill.cu"]
+SOURCES = ["gemm.cu", "gemm_staged.cu", "attn_decode.cu", "attn_prefill.cu", "attn_latent.cu"]
 
 
 def find_nvdisasm(nvcc):

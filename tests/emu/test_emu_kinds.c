@@ -1,0 +1,281 @@
+// The kinds of layers that models differ in, on the emulated runtime beside kernels/ref: feed-forwards, norms, blocks,
+// attention of several specs, latent attention; and what is refused.
+#include "beside_ref.h"
+
+#include "ops.h"
+
+// Layers of three attn_specs and two ffn_specs, whose pages are those of two groups.
+static void test_mixed_specs(void **state) {
+    (void)state;
+    static const struct {
+        struct shape s;
+        int block_size;
+        enum dtype type, kv;
+    } cases[] = {
+        {{5, 64, 2, 1, 64, 44, 97, 21, true, true, false}, 16, DTYPE_BF16, DTYPE_F16},
+        // Rows scaled by their largest.
+        {{4, 64, 2, 1, 64, 64, 97, 0, false, false, true}, 16, DTYPE_F16, DTYPE_I8},
+        // The kernel for any shape.
+        {{4, 64, 4, 2, 16, 44, 97, 13, false, true, false}, 5, DTYPE_F32, DTYPE_F32},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct model_config m = fixture_config(&cases[i].s);
+        fixture_mix(&m);
+        m.attn[0].sinks = m.attn[2].sinks = true;
+        m.attn[0].chunked = m.groups[0].chunked = i == 0;
+        m.attn[0].gate = m.attn[2].gate = true;
+        m.attn[1].bidirectional = i > 0;
+        m.attn[1].softcap = 1.5f; // not through the kernels of the others
+        struct fixture *f = fixture_of(&m, cases[i].type);
+        check_fixture(f, cases[i].block_size, cases[i].kv, cases[i].type == DTYPE_F32 ? 2e-5 : 3e-2,
+                      "mixed specs");
+        fixture_free(f);
+    }
+}
+
+// Feed-forwards of every activation, with and without a gate and biases; with 70 rows also behind cuBLASLt.
+static void test_feed_forward(void **state) {
+    (void)state;
+    for (int act = 0; act < NUM_ACTS; act++)
+        for (int c = 0; c < 4; c++) {
+            struct shape s = {1, 64, 2, 1, 64, 44, 97, 0, false, false, false};
+            struct model_config m = fixture_config(&s);
+            struct ffn_spec *ffn = &m.ffn[0];
+            ffn->act = (enum act)act, ffn->no_gate = c / 2 && act != ACT_CLAMPED,
+            ffn->in_bias = ffn->out_bias = c % 2;
+            struct fixture *f = fixture_of(&m, act % 2 ? DTYPE_F16 : DTYPE_BF16);
+            struct instance *ref = open_instance(f, &backend_ref, 16, DTYPE_F16, 100, 128, 2);
+            struct instance *cuda = open_instance(f, &backend_cuda, 16, DTYPE_F16, 100, 128, 2);
+            struct piece prompts[] = {{0, 0, 70, false}, {1, 0, 5, true}}, decode = {1, 5, 1, true};
+            struct step_out want = run_pieces(ref, prompts, 2), got = run_pieces(cuda, prompts, 2);
+            compare(cuda, &got, &want, 6, 2e-2, "prompts");
+            want = run_pieces(ref, &decode, 1), got = run_pieces(cuda, &decode, 1);
+            compare(cuda, &got, &want, 1, 2e-2, "decode");
+            instance_close(ref);
+            instance_close(cuda);
+            fixture_free(f);
+        }
+}
+
+// LayerNorms, with biases or none: before layers, behind what they add, and of heads.
+static void test_layer_norms(void **state) {
+    (void)state;
+    struct shape s = {2, 68, 4, 2, 16, 44, 97, 0, true, true, false};
+    for (int i = 0; i < 2; i++) {
+        struct model_config m = fixture_config(&s);
+        m.norm = NORM_LAYER, m.norm_bias = m.post_norms = i == 0;
+        struct fixture *f = fixture_of(&m, DTYPE_F32);
+        check_fixture(f, 16, DTYPE_F32, 2e-5, "LayerNorm");
+        fixture_free(f);
+    }
+}
+
+// Attention and feed-forward side by side, by a norm each or by one, of weights whose inputs differ in dtype.
+static void test_parallel_blocks(void **state) {
+    (void)state;
+    struct shape s = {2, 64, 4, 2, 16, 44, 97, 0, false, true, false};
+    for (int i = 0; i < 3; i++) {
+        struct model_config m = fixture_config(&s);
+        m.block = i == 0 ? BLOCK_PARALLEL : BLOCK_ONE_NORM, m.residual_scale = i == 2 ? 0.5f : 1;
+        struct fixture *f = fixture_of(&m, DTYPE_F32);
+        for (int w = 0; w < f->num_weights; w++)
+            if (f->weights[w].role == WEIGHT_QKV)
+                for (int p = 0; p < 3; p++) {
+                    int rows = (int)f->weights[w].part[p].shape[0];
+                    free((void *)(uintptr_t)f->weights[w].part[p].data);
+                    f->weights[w].part[p] = random_tensor(DTYPE_F16, rows, 64, 0.2f);
+                }
+        check_fixture(f, 16, DTYPE_F32, 2e-3, "parallel blocks");
+        fixture_free(f);
+    }
+}
+
+// Norms of queries, keys and values in every order, and temperatures, of layers that differ in them.
+static void test_head_norms(void **state) {
+    (void)state;
+    struct shape s = {2, 68, 4, 2, 16, 44, 97, 0, false, true, false};
+    for (int i = QK_NORM_HEADS; i <= QK_NORM_UNIT; i++) {
+        struct model_config m = fixture_config(&s);
+        m.norm = i % 2 ? NORM_LAYER : NORM_RMS;
+        m.num_attn = 2;
+        m.layers[1].attn = 1;
+        m.attn[1] = m.attn[0];
+        m.attn[1].index = 1, m.attn[1].qk_norm = (enum qk_norm)i, m.attn[1].v_norm = i % 3 == 0;
+        m.attn[1].temp_scale = 0.7f, m.attn[1].temp_step = 5, m.attn[1].temp_offset = 2;
+        struct fixture *f = fixture_of(&m, DTYPE_F32);
+        check_fixture(f, 16, DTYPE_F32, 2e-5, "norms of heads");
+        fixture_free(f);
+    }
+}
+
+// A head with a bias, a factor and a soft cap.
+static void test_head(void **state) {
+    (void)state;
+    struct shape s = {1, 64, 4, 2, 16, 44, 97, 0, false, false, false};
+    for (int i = 0; i < 2; i++) {
+        struct model_config m = fixture_config(&s);
+        m.head_bias = true, m.logit_scale = 1.5f, m.logit_softcap = i == 0 ? 2 : 0;
+        struct fixture *f = fixture_of(&m, DTYPE_F32);
+        check_fixture(f, 16, DTYPE_F32, 2e-5, "head");
+        fixture_free(f);
+    }
+}
+
+// ---- latent attention
+
+static void test_latent(void **state) {
+    (void)state;
+    static const struct {
+        struct attn_spec spec;
+        int block_size;
+        enum dtype type, kv;
+    } cases[] = {
+        {{.heads = 3, .kv_lora = 40, .nope_dim = 12, .rope_dim = 6, .v_dim = 20}, 5, DTYPE_F32, DTYPE_F32},
+        {{.heads = 4, .kv_lora = 64, .q_lora = 32, .nope_dim = 32, .rope_dim = 64, .v_dim = 16},
+         16,
+         DTYPE_Q8_0,
+         DTYPE_F16},
+        {{.heads = 5, .kv_lora = 48, .q_lora = 24, .nope_dim = 17, .rope_dim = 10, .v_dim = 18, .window = 13},
+         32,
+         DTYPE_BF16,
+         DTYPE_BF16},
+        {{.heads = 2, .kv_lora = 64, .q_lora = 40, .nope_dim = 20, .rope_dim = 8, .v_dim = 24, .rope = -1},
+         16,
+         DTYPE_F16,
+         DTYPE_I8},
+        // Tensor cores.
+        {{.heads = 3, .kv_lora = 512, .nope_dim = 16, .rope_dim = 64, .v_dim = 16, .window = 21},
+         16,
+         DTYPE_BF16,
+         DTYPE_F16},
+        {{.heads = 17, .kv_lora = 512, .q_lora = 24, .nope_dim = 8, .rope_dim = 64, .v_dim = 8},
+         32,
+         DTYPE_F16,
+         DTYPE_I8},
+        {{.heads = 2, .kv_lora = 512, .nope_dim = 16, .rope_dim = 64, .v_dim = 16},
+         16,
+         DTYPE_Q8_0,
+         DTYPE_F8_E4M3},
+        {{.heads = 2, .kv_lora = 32, .nope_dim = 16, .rope_dim = 0, .v_dim = 16, .rope = -1},
+         16,
+         DTYPE_BF16,
+         DTYPE_F8_E4M3},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct model_config m = fixture_latent_config(&cases[i].spec, 2);
+        struct fixture *f = fixture_of(&m, cases[i].type);
+        check_fixture(f, cases[i].block_size, cases[i].kv,
+                      cases[i].type == DTYPE_F32     ? 2e-5
+                      : cases[i].kv == DTYPE_F8_E4M3 ? 8e-2
+                                                     : 3e-2,
+                      "latent");
+        fixture_free(f);
+    }
+}
+
+// More rows than heads multiply at once, and more than the skinny GEMM takes.
+static void test_latent_rows(void **state) {
+    (void)state;
+    struct attn_spec a = {
+        .heads = 2, .kv_lora = 32, .q_lora = 24, .nope_dim = 16, .rope_dim = 8, .v_dim = 16};
+    struct model_config m = fixture_latent_config(&a, 1);
+    static const enum dtype types[] = {DTYPE_F16, DTYPE_Q8_0};
+    struct piece pieces[] = {{0, 0, 4, false}, {1, 0, CUDA_LATENT_ROWS + 9, true}};
+    for (int i = 0; i < 2; i++) {
+        struct fixture *f = fixture_of(&m, types[i]);
+        struct instance *ref = open_instance(f, &backend_ref, 16, DTYPE_F16, 300, 300, 2);
+        struct instance *cuda = open_instance(f, &backend_cuda, 16, DTYPE_F16, 300, 300, 2);
+        struct step_out want = run_pieces(ref, pieces, 2), got = run_pieces(cuda, pieces, 2);
+        compare(cuda, &got, &want, CUDA_LATENT_ROWS + 10, 2e-2, dtype_name(types[i]));
+        instance_close(ref);
+        instance_close(cuda);
+        fixture_free(f);
+    }
+}
+
+// With --exact rows that decode are no splits, and have the bits of a prompt.
+static void test_latent_exact(void **state) {
+    (void)state;
+    enum { N = 280 };
+    struct attn_spec a = {.heads = 2, .kv_lora = 512, .nope_dim = 8, .rope_dim = 64, .v_dim = 8};
+    struct model_config m = fixture_latent_config(&a, 1);
+    struct fixture *f = fixture_of(&m, DTYPE_BF16);
+    float *whole = prompt_logits(f, DTYPE_BF16, N, N), *cut = prompt_logits(f, DTYPE_BF16, N, N - 1);
+    assert_memory_equal(whole, cut, N * 97 * sizeof *whole);
+    free(whole), free(cut);
+    fixture_free(f);
+}
+
+// ---- refusals
+
+static void test_latent_refused(void **state) {
+    (void)state;
+    static const char *const words[] = {"some layers have latent attention and some not",
+                                        "or of another size", "sizes of latent attention do not fit",
+                                        "has a soft cap"};
+    struct attn_spec a = {
+        .heads = 2, .kv_lora = 32, .q_lora = 24, .nope_dim = 16, .rope_dim = 8, .v_dim = 16};
+    for (int i = 0; i < 4; i++) {
+        struct model_config m = fixture_latent_config(&a, 2);
+        m.attn[1] = m.attn[0];
+        m.num_attn = 2;
+        if (i == 0)
+            m.attn[1].kind = ATTN_GROUPED;
+        m.attn[1].v_dim += i == 1;
+        m.ropes[0].dim -= i == 2 ? 2 : 0;
+        m.attn[1].temp_scale = i == 3 ? 0.1f : 0;
+        struct err err = {0};
+        struct device_config config = {.model = &m, .kv_dtype = DTYPE_F16, .block_size = 16, .world = 1};
+        assert_null(backend_cuda.open(NULL, &config, &err));
+        assert_int_equal(err.code, STATUS_FORMAT);
+        assert_non_null(strstr(err.msg, words[i]));
+    }
+}
+
+// What a device cannot compute is refused when it is opened, in a sentence.
+static void test_refused_specs(void **state) {
+    (void)state;
+    struct shape s = {4, 64, 2, 1, 64, 44, 97, 0, false, false, false};
+    for (int i = 0; i < 8; i++) {
+        struct fixture *f = fixture_make_mixed(&s, DTYPE_BF16);
+        struct model_config *m = &f->config;
+        static const char *const words[] = {"number or the size of their kv heads",
+                                            "number or the size of their kv heads",
+                                            "recurrent state",
+                                            "rotation is not among",
+                                            "are sparse",
+                                            "experts have no gate",
+                                            "expert has a bias",
+                                            "after each sum"};
+        if (i == 0)
+            m->attn[1].kv_heads = 2;
+        else if (i == 1)
+            m->attn[1].head_dim = 32;
+        else if (i == 2)
+            m->groups[1].kind = KV_STATE;
+        m->attn[1].rope = i == 3 ? 2 : m->attn[1].rope;
+        m->ffn[1].sparse = i == 4;
+        m->ffn[1].experts = i == 5 || i == 6 ? 4 : 0;
+        m->ffn[1].no_gate = i == 5;
+        m->ffn[1].out_bias = i == 6;
+        m->block = i == 7 ? BLOCK_SUM_NORM : BLOCK_SEQUENTIAL;
+        struct err err = {0};
+        struct device_config config = {.model = m, .kv_dtype = DTYPE_F16, .block_size = 16, .world = 1};
+        assert_null(backend_cuda.open(NULL, &config, &err));
+        assert_int_equal(err.code, STATUS_FORMAT);
+        assert_non_null(strstr(err.msg, words[i]));
+        fixture_free(f);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_mixed_specs),   cmocka_unit_test(test_feed_forward),
+        cmocka_unit_test(test_layer_norms),   cmocka_unit_test(test_parallel_blocks),
+        cmocka_unit_test(test_head_norms),    cmocka_unit_test(test_head),
+        cmocka_unit_test(test_latent),        cmocka_unit_test(test_latent_rows),
+        cmocka_unit_test(test_latent_exact),  cmocka_unit_test(test_latent_refused),
+        cmocka_unit_test(test_refused_specs),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -195,7 +195,7 @@ static void test_logits(void **state) {
         struct cuda_matrix w = matrix_alloc(types[i / 2], V, K);
         matrix_pack(&w, &t, 0, 0);
         struct act_rows in = make_act_rows(w.layout, M, K, w.cols);
-        float nan = NAN;
+        float nan = NAN, cap = i % 2 ? 3 : 0, *bias = random_floats(V, 2);
         int ld = GROUPS * CUDA_GROUP;
         float *y = poisoned(sizeof(float) * (size_t)(M * ld)),
               *max = poisoned(sizeof(float) * (size_t)(M * GROUPS));
@@ -210,9 +210,11 @@ static void test_logits(void **state) {
                               .y = y,
                               .ldy = ld,
                               .n = V,
+                              .bias = i % 4 < 2 ? NULL : to_device(bias, sizeof *bias * V),
                               .max = max,
                               .ldmax = GROUPS,
-                              .factor = 0.25f};
+                              .factor = 0.25f,
+                              .softcap = cap};
         rt_test_order(i % 3);
         cuda_gemm(rt, &a);
         float *got = to_host(y, sizeof(float) * (size_t)(M * ld)),
@@ -226,7 +228,8 @@ static void test_logits(void **state) {
                     if (w.layout == LAYOUT_F32 && m == 4)
                         largest = NAN;
                     else {
-                        assert_true(fabsf(got[m * ld + v] - want[m * V + v] / 4) <
+                        float is = (want[m * V + v] + (a.bias ? bias[v] : 0)) / 4;
+                        assert_true(fabsf(got[m * ld + v] - (cap > 0 ? cap * tanhf(is / cap) : is)) <
                                     (float)product_bound(1e-5) * (1 + fabsf(want[m * V + v])));
                         largest = fmaxf(largest, got[m * ld + v]);
                     }
@@ -234,11 +237,11 @@ static void test_logits(void **state) {
                 assert_true(isnan(largest) ? isnan(got_max[m * GROUPS + g])
                                            : got_max[m * GROUPS + g] == largest);
             }
-        free(got), free(got_max);
+        free(got), free(got_max), free(bias);
         free((void *)(uintptr_t)t.data);
         free_act_rows(&in);
         matrix_free(&w);
-        rt_free(rt, y), rt_free(rt, max);
+        rt_free(rt, y), rt_free(rt, max), rt_free(rt, (void *)(uintptr_t)a.bias);
     }
 }
 

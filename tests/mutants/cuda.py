@@ -153,7 +153,7 @@ ROWS = [
     (CUDA % "qkv.cu", "norm += (size_t)(head - (kind == 1 ? a.num_heads : 0)) * (size_t)d;", "norm += (size_t)head * (size_t)d;", "test_emu_rows"),  # keys take the weights of other heads
     (CUDA % "qkv.cu", "head_norm(x, d, unit ? NORM_RMS : a.kind, a.eps)", "head_norm(x, d, a.kind, a.eps)", "test_emu_rows"),  # a norm without weights subtracts the mean
     (CUDA % "rows.cu", "if (!a.bias || i >= a.n)", "if (!a.bias)", "test_emu_rows"),  # a bias behind the row counts as its largest
-    (CUDA % "phases.c", "    if (!block_is_parallel(dev->model.block))\n", "    if (true)\n", "test_emu_forward"),  # parallel blocks take what attention has added
+    (CUDA % "phases.c", "    if (!block_is_parallel(dev->model.block))\n", "    if (true)\n", "test_emu_kinds"),  # parallel blocks take what attention has added
     (CUDA % "gemm_common.cuh", "if (a.softcap > 0)", "if (false)", "test_emu_gemm"),  # logits without their cap
     (CUDA % "experts.cu", "(value == top && other < best)", "(value == top && other > best)", "test_emu_experts"),  # experts: of equal scores the higher id
     (CUDA % "experts.cu", "? best : kd_add(best, second)", "? best : best", "test_emu_experts"),  # experts: a group is as good as its best

@@ -2,7 +2,7 @@
 // attention of several specs, latent attention; and what is refused.
 #include "beside_ref.h"
 
-#include "ops.h"
+#include "../../kernels/cuda/device.h"
 
 // Layers of three attn_specs and two ffn_specs, whose pages are those of two groups.
 static void test_mixed_specs(void **state) {

@@ -145,7 +145,7 @@ ROWS = [
     (CUDA % "gemm_common.cuh", "(size & 0x01c001c0u)", "(size & 0x01800180u)", "test_emu_gemm"),  # 4-bit floats without their mantissa
     (CUDA % "gemm_common.cuh", "words[lane / 4] >> (16 * g)", "words[lane / 4]", "test_emu_gemm"),  # of MXFP4 the first 32 columns' scale for both
     (CUDA % "blocks.h", "b[0] > 0 ? b[0] - 1 : 0;", "b[0];", "test_emu_gemm"),  # scales of MXFP4 as if its numbers were not doubled
-    (CUDA % "gemm_common.cuh", "(size_t)r.a.groups[blockIdx.x].expert * (size_t)values", "0 * (size_t)values", "test_emu_experts"),  # experts: the biases of the first
+    (CUDA % "gemm_common.cuh", "r.a.groups[blockIdx.x].expert * (size_t)values", "r.a.groups[0].expert * (size_t)values", "test_emu_experts"),  # experts: the biases of another
     (CUDA % "experts.cu", "fmaxf(fabsf(logit[e]), m)) > a.near)", "fmaxf(fabsf(logit[e]), m)) > 0)", "test_emu_experts"),  # experts in turn: none is near another
     (CUDA % "experts.c", "layer->ffn.weigh_input ? NULL : e->weights", "e->weights", "test_emu_experts"),  # experts: weighed before and after
     (CUDA % "qkv.cu", "    __syncwarp();\n    if (kind < 2) {", "    if (kind < 2) {", "test_emu_rows"),  # a head is rotated before it is whole
@@ -165,7 +165,7 @@ ROWS = [
     (CUDA % "gemm.cu", "group.expert * (int)gridDim.y + (int)blockIdx.y,", "(int)blockIdx.y,", "test_emu_experts"),  # experts: the weights of the first
     (CUDA % "gemm_staged.cu", "tile < 0 ? tile : group.expert * tiles + tile", "tile", "test_emu_experts"),  # experts: staged, the weights of the first
     (CUDA % "gemm_staged.cu", "    kd_grid_wait();\n    if ((int)blockIdx.x >= *a.num_groups)", "    if ((int)blockIdx.x >= *a.num_groups)", "test_emu_experts"),  # experts: staged groups are read before they are made
-    (CUDA % "experts.c", ".per_row = per_row,", ".per_row = 1,", "test_emu_experts"),  # experts: another row of x
+    (CUDA % "experts.c", ".per_row = per_row,", ".per_row = per_row > 0,", "test_emu_experts"),  # experts: another row of x
     (CUDA % "weight.c", ".row0 = row0 + i * (m->rows / stack),", ".row0 = row0,", "test_emu_experts"),  # experts: all in the place of one
     (CUDA % "sample.cu", "    if (u == 0x80000000u)\n        u = 0;\n", "", "test_emu_sample"),  # -0 below +0
     (CUDA % "sample.cu", "        __syncthreads();\n        above = s->before;", "        above = s->before;", "test_emu_sample"),  # the digit of another thread is read before it is written

@@ -81,8 +81,8 @@ static const char *model_problem(const struct model_config *m, int world) {
         return "a dimension of the model is not positive";
     for (int i = 0; i < m->num_attn && !problem; i++)
         problem = spec_problem(m, &m->attn[i]);
-    for (int i = 0; i < m->num_ffn && !problem; i++)
-        problem = m->ffn[i].hidden < 1 ? "a layer has no feed-forward" : NULL;
+    for (int i = 0; i < m->num_mix && !problem; i++)
+        problem = cuda_mix_problem(&m->mix[i], world);
     for (int i = 0; i < m->num_ffn && !problem; i++)
         problem = m->ffn[i].sparse        ? "gates of the feed-forward are sparse"
                   : m->ffn[i].experts > 0 ? experts_problem(&m->ffn[i], world)
@@ -93,8 +93,6 @@ static const char *model_problem(const struct model_config *m, int world) {
         problem = "layers have embeddings or scales of their own";
     if (!problem && m->streams > 0)
         problem = "the residual stream is one of several (AltUp)";
-    for (int g = 0; g < m->num_groups && !problem; g++)
-        problem = m->groups[g].kind == KV_STATE ? "a layer keeps recurrent state" : NULL;
     if (!problem && m->vocab > 65535 * CUDA_GROUP)
         problem = "the vocabulary is too large for a launch";
     return problem;
@@ -202,6 +200,8 @@ const struct backend_ops backend_cuda = {
     .attn_prefill = cuda_phase_attn_prefill,
     .attn_decode = cuda_phase_attn_decode,
     .attn_out = cuda_phase_attn_out,
+    .mix = cuda_phase_mix,
+    .mix_out = cuda_phase_mix_out,
     .ffn_in = cuda_phase_ffn_in,
     .ffn_out = cuda_phase_ffn_out,
     .head = cuda_phase_head,

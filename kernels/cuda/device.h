@@ -1,5 +1,5 @@
 // What the host parts of the CUDA backend share. Calls between files point one way:
-// backend.c -> phases.c, step.c, memory.c, weight.c -> experts.c, latent.c, peers.c, kv.c, multiply.c, work.c.
+// backend.c -> phases.c, step.c, memory.c, weight.c -> experts.c, latent.c, mix.c, peers.c, kv.c, multiply.c, work.c.
 #pragma once
 
 #include "arena.h"
@@ -90,6 +90,13 @@ struct latent {
     } lists[CUDA_LATENT_LISTS];
 };
 
+// Recurrent layers.
+struct mix {
+    float *in, *convolved; // (T, q + k + v), or (T, 3 * heads) of a short convolution
+    float *gate, *y;       // (T, values + 2 * heads), (T, values)
+    struct activation out; // (T, values)
+};
+
 struct result { // in host memory: what step_out points to
     int32_t *ids, *rank, *top_ids;
     float *logprob, *share, *top_logprobs, *logits, *hidden;
@@ -106,14 +113,15 @@ struct device {
     int max_q, max_ffn;     // the widest queries and hidden layer of any spec, experts apart
     struct experts experts;
     struct latent latent;
+    struct mix mix;
     enum dtype kv_dtype;
     int block_size;
     bool exact, fast; // fast: attention has kernels for this shape
     struct weight *weights;
     size_t weight_bytes;
     unsigned layouts; // of loaded matrices, a bit each
-    // That the weights of hidden, attention, FFN and experts' inputs need, a bit each; then of latent.q, key and out.
-    unsigned act_dtypes[7];
+    // That the weights of hidden, attention, FFN, experts' and recurrent inputs need, a bit each; then of latent.q, key and out.
+    unsigned act_dtypes[8];
     size_t largest_quantised; // elements of the largest matrix that cuBLASLt must get as bf16
 
     struct step_limits limits;
@@ -174,8 +182,9 @@ static inline bool device_is_fast(const struct device *d, const struct attn_spec
 static inline int device_kv_size(const struct device *d) { return d->kv_heads * d->head_dim; }
 
 // kv.c
-size_t cuda_kv_array_bytes(const struct device *dev);   // keys or values of one of kv_layers
+size_t cuda_kv_array_bytes(const struct device *dev);   // from keys or values of one of kv_layers to the next
 size_t cuda_kv_array_vectors(const struct device *dev); // their number
+int cuda_kv_page_arrays(const struct device *dev);      // pieces of a page as large as the keys of a layer
 size_t cuda_kv_block_bytes(struct device *dev);
 struct cuda_kv cuda_kv_of(const struct device *dev, int kv_layer);
 void cuda_kv_copy(struct device *dev, const struct kv_move *moves, int num_moves);
@@ -199,6 +208,8 @@ void cuda_phase_qkv(struct device *dev, const struct layer *layer, const struct 
 void cuda_phase_attn_prefill(struct device *dev, const struct layer *layer, const struct step *step);
 void cuda_phase_attn_decode(struct device *dev, const struct layer *layer, const struct step *step);
 void cuda_phase_attn_out(struct device *dev, const struct layer *layer, const struct step *step);
+void cuda_phase_mix(struct device *dev, const struct layer *layer, const struct step *step);
+void cuda_phase_mix_out(struct device *dev, const struct layer *layer, const struct step *step);
 void cuda_phase_ffn_in(struct device *dev, const struct layer *layer, const struct step *step);
 void cuda_phase_ffn_out(struct device *dev, const struct layer *layer, const struct step *step);
 void cuda_phase_head(struct device *dev, const struct model *model, const struct step *step);
@@ -236,6 +247,13 @@ void cuda_latent_in(struct device *dev, const struct layer *layer);
 void cuda_latent_attend(struct device *dev, const struct layer *layer, int row0, int rows);
 void cuda_latent_decode(struct device *dev, const struct layer *layer, const struct cuda_decode *of);
 void cuda_latent_out(struct device *dev, const struct layer *layer);
+
+// mix.c. NULL: there are kernels for the layer.
+const char *cuda_mix_problem(const struct mix_spec *m, int world);
+int cuda_mix_widest(const struct device *dev); // columns of what a matrix of any such layer gives
+void cuda_mix_alloc(struct device *dev, struct arena *a);
+// Of the normalised rows what goes into the output matrix.
+void cuda_mix_rows(struct device *dev, const struct layer *layer);
 
 // multiply.c
 // y = x w^T into columns of y (m, ldy), bias apart.

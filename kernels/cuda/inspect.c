@@ -29,7 +29,8 @@ static size_t copy_vectors(struct device *dev, void *at, char *host, char *canon
 
 static void copy_page(struct device *dev, int32_t block, char *canonical, bool export) {
     size_t row = dtype_row_bytes(dev->kv_dtype, dev->head_dim),
-           vectors = (size_t)(dev->block_size * dev->kv_heads), first = (size_t)block * vectors;
+           vectors = (size_t)(dev->block_size * dev->kv_heads),
+           first = (size_t)block * vectors * (size_t)dev->work_config.page_scale;
     char *host = malloc(vectors * (row > sizeof(float) ? row : sizeof(float)));
     if (!host) {
         rt_fail(dev->rt, "out of host memory for a page");

@@ -27,10 +27,10 @@ void cuda_latent_alloc(struct device *dev, struct arena *a) {
     l->made = arena_alloc(a, (size_t)rows * H * (size_t)(C > s->v_dim ? C : s->v_dim), sizeof *l->made);
     if (U > 0) {
         l->down = arena_alloc(a, T * (size_t)U, sizeof *l->down);
-        cuda_activation_alloc(a, &l->q, (int)T, U, dev->act_dtypes[4]);
+        cuda_activation_alloc(a, &l->q, (int)T, U, dev->act_dtypes[5]);
     }
-    cuda_activation_alloc(a, &l->key, rows * s->heads, n, dev->act_dtypes[5]);
-    cuda_activation_alloc(a, &l->out, round_up((int)T, 32) * s->heads, C, dev->act_dtypes[6]);
+    cuda_activation_alloc(a, &l->key, rows * s->heads, n, dev->act_dtypes[6]);
+    cuda_activation_alloc(a, &l->out, round_up((int)T, 32) * s->heads, C, dev->act_dtypes[7]);
     for (int i = 0; i < CUDA_LATENT_LISTS; i++) {
         size_t slots = (size_t)list_rows(dev, i) * H, per_head = (size_t)(list_rows(dev, i) / list_group(i));
         l->lists[i].slots = arena_alloc(a, slots, sizeof *l->lists[i].slots);

@@ -38,7 +38,7 @@ static int widest_projection(const struct device *dev) {
 static size_t wide_elements(const struct device *dev) {
     size_t T = (size_t)dev->max_tokens, up = 2 * (size_t)round_up(dev->max_ffn, 8);
     size_t all = dev->cublas || any_split_gate_up(dev) ? cuda_both_offset(dev) + T * up : 0;
-    size_t row = (size_t)max_int(dev->model.hidden, widest_projection(dev));
+    size_t row = (size_t)max_int(dev->model.hidden, max_int(widest_projection(dev), cuda_mix_widest(dev)));
     return dev->cublas && all < T * row ? T * row : all;
 }
 
@@ -82,6 +82,7 @@ static void alloc_activations(struct device *dev, struct arena *a) {
         dev->last_hidden = arena_alloc(a, (size_t)dev->head_rows * (size_t)D, sizeof(float));
     dev->wide = arena_alloc(a, wide_elements(dev), sizeof(float));
     cuda_experts_alloc(dev, a);
+    cuda_mix_alloc(dev, a);
     int blocks = 2 * dev->info.num_sms; // so that every SM has one or two
     dev->parts = (struct cuda_parts){.sums = arena_alloc(a, (size_t)blocks * CUDA_PART, sizeof(float)),
                                      .arrived = arena_alloc(a, (size_t)blocks, sizeof(uint32_t)),
@@ -233,6 +234,7 @@ static struct work_config make_work_config(const struct device *dev) {
     const struct model_config *m = &dev->model;
     struct cuda_kv kv = cuda_kv_of(dev, 0);
     struct work_config c = {.block_size = dev->block_size,
+                            .page_scale = m->state_layers > 0 ? cuda_kv_page_arrays(dev) : 1,
                             .vocab = m->vocab,
                             .num_groups = m->num_groups,
                             .num_attn = m->num_attn,
@@ -254,8 +256,9 @@ static bool alloc_cache(struct device *dev, size_t bytes) {
         return false;
     dev->values = dev->keys + (vectors - 1) * elements;
     if (dev->kv_dtype == DTYPE_I8) {
-        dev->key_scales =
-            (float *)(void *)(dev->keys + (vectors * elements + CACHE_ALIGN - 1) / CACHE_ALIGN * CACHE_ALIGN);
+        size_t all = (size_t)dev->limits.num_blocks * (size_t)cuda_kv_page_arrays(dev) *
+                     (size_t)(dev->block_size * device_kv_size(dev));
+        dev->key_scales = (float *)(void *)(dev->keys + (all + CACHE_ALIGN - 1) / CACHE_ALIGN * CACHE_ALIGN);
         dev->value_scales = dev->key_scales + (vectors - 1) * layers * cuda_kv_array_vectors(dev);
     }
     return true;

@@ -359,6 +359,66 @@ struct cuda_blocks { // block tables of the layer's KV group
     const int32_t *start, *ids;
 };
 
+// ---- recurrent layers (kernels/README.md, rule 19)
+
+// Where the states of a layer lie, one page a sequence.
+struct cuda_states {
+    char *first; // in page 0
+    size_t page_bytes;
+    struct cuda_blocks blocks;
+    const int32_t *seq_of;    // (rows) ascending; -1: nobody's
+    const int32_t *positions; // (rows)
+};
+
+// silu of the convolution of x, or of gated x, b * x with b, c and x side by side, c times it. Windows become those after
+// the step.
+struct cuda_mix_conv {
+    struct cuda_states states; // windows (taps - 1, channels)
+    const float *x;            // (rows, ldx)
+    const float *w, *bias;     // (channels, taps), (channels) or NULL
+    void *y;                   // (rows, ldy) ACT_DTYPE_F32 or ACT_DTYPE_BF16
+    enum act_dtype act_dtype;
+    int rows, channels, taps, ldx, ldy;
+    bool gated;
+};
+void cuda_mix_conv(struct rt *rt, const struct cuda_mix_conv *a);
+
+// Makes q and k of each group as long as they shall be (delta), and dt and decay of each head.
+struct cuda_mix_prepare {
+    float *qk;             // (rows, ldx) q, then k
+    float *gate;           // (rows, ld_gate) of each head dt, or beta and alpha; then dt and decay
+    const float *a, *bias; // (heads)
+    int rows, heads, groups, key_dim, ldx, ld_gate;
+    bool delta;
+};
+void cuda_mix_prepare(struct rt *rt, const struct cuda_mix_prepare *a);
+
+enum { CUDA_MIX_KEY = 256 }; // most rows of a head's state
+struct cuda_mix_recur {
+    struct cuda_states states; // (heads, key_dim, head_dim)
+    const float *x;            // (rows, ldx) q, k, v
+    const float *dt;           // (rows, ld_gate) dt, decay
+    const float *d;            // (heads) of v, added to what comes out; or NULL
+    float *y;                  // (rows, heads * head_dim)
+    int rows, heads, groups, key_dim, head_dim, ldx, ld_gate;
+    bool delta, tiled;
+};
+void cuda_mix_recur(struct rt *rt, const struct cuda_mix_recur *a);
+
+// out = norm(y) * silu(gate), or gate_first norm(y * silu(gate)), by pieces of n values.
+struct cuda_mix_finish {
+    const float *y, *gate; // (rows, values), (rows, ld_gate)
+    const float *norm;     // (n), gate_first (values); or NULL: no norm
+    void *out;             // (rows, ldout) ACT_DTYPE_F32 or ACT_DTYPE_BF16
+    enum act_dtype act_dtype;
+    int rows, n, values, ld_gate, ldout;
+    float eps;
+    bool gate_first;
+};
+void cuda_mix_finish(struct rt *rt, const struct cuda_mix_finish *a);
+
+// ---- attention
+
 // A work item of decode: the part of a sequence that lies in one split, CUDA_SPLIT absolute positions.
 struct cuda_split {
     int32_t row;        // of q and out

@@ -251,6 +251,18 @@ void cuda_phase_attn_out(struct device *dev, const struct layer *layer, const st
     add_projection(dev, layer->attn_out, layer->attn_post_norm, x);
 }
 
+void cuda_phase_mix(struct device *dev, const struct layer *layer, const struct step *step) {
+    (void)step;
+    normalise(dev, &dev->hidden, layer->attn_norm, dev->work.num_tokens, NULL,
+              dtypes_of(layer->mix_in) | dtypes_of(layer->mix_gate));
+    cuda_mix_rows(dev, layer);
+}
+
+void cuda_phase_mix_out(struct device *dev, const struct layer *layer, const struct step *step) {
+    (void)step;
+    add_projection(dev, layer->mix_out, NULL, &dev->mix.out);
+}
+
 void cuda_phase_ffn_in(struct device *dev, const struct layer *layer, const struct step *step) {
     (void)step;
     if (!block_is_parallel(dev->model.block))

@@ -86,14 +86,20 @@ static bool pack(struct device *dev, const struct cuda_matrix *m, const struct t
     return true;
 }
 
-// Norms, embedding tables and other vectors stay as they are.
-static bool load_table(struct device *dev, struct weight *w, const struct tensor *t, size_t *bytes) {
-    *bytes = (size_t)part_rows(t) * dtype_row_bytes(t->dtype, part_cols(t));
-    w->dtype = t->dtype;
+// Norms, embedding tables and other vectors stay as they are, parts one behind the other.
+static bool load_table(struct device *dev, struct weight *w, const struct weight_desc *desc, size_t *bytes) {
+    size_t part[3] = {0}, at = 0;
+    for (int i = 0; i < 3 && desc->part[i].data; i++) {
+        const struct tensor *t = &desc->part[i];
+        part[i] = (size_t)part_rows(t) * dtype_row_bytes(t->dtype, part_cols(t));
+    }
+    *bytes = part[0] + part[1] + part[2];
+    w->dtype = desc->part[0].dtype;
     w->table = rt_alloc(dev->rt, *bytes);
     if (!w->table)
         return false;
-    rt_upload_now(dev->rt, w->table, t->data, *bytes);
+    for (int i = 0; i < 3 && part[i] > 0; at += part[i++])
+        rt_upload_now(dev->rt, (char *)w->table + at, desc->part[i].data, part[i]);
     dev->weight_bytes += *bytes;
     return true;
 }
@@ -211,9 +217,10 @@ static void note_layout(struct device *dev, const struct weight *w) {
     int input = w->role == WEIGHT_ATTN_OUT                                    ? 1
                 : w->role == WEIGHT_DOWN                                      ? 2
                 : w->role == WEIGHT_EXPERT_DOWN                               ? 3
-                : w->role == WEIGHT_LATENT_Q && dev->model.attn[0].q_lora > 0 ? 4
-                : w->role == WEIGHT_LATENT_KEY                                ? 5
-                : w->role == WEIGHT_LATENT_VALUE                              ? 6
+                : w->role == WEIGHT_MIX_OUT                                   ? 4
+                : w->role == WEIGHT_LATENT_Q && dev->model.attn[0].q_lora > 0 ? 5
+                : w->role == WEIGHT_LATENT_KEY                                ? 6
+                : w->role == WEIGHT_LATENT_VALUE                              ? 7
                                                                               : 0;
     for (int i = 0; i < w->num_matrices; i++) {
         const struct cuda_matrix *m = &w->matrix[i];
@@ -242,6 +249,9 @@ static const char *role_name(enum weight_role role) {
         [WEIGHT_LATENT_Q] = "queries",
         [WEIGHT_LATENT_KEY] = "keys of heads",
         [WEIGHT_LATENT_VALUE] = "values of heads",
+        [WEIGHT_MIX_IN] = "the input of a recurrent layer",
+        [WEIGHT_MIX_GATE] = "the gate of a recurrent layer",
+        [WEIGHT_MIX_OUT] = "the output of a recurrent layer",
         [WEIGHT_ROUTER] = "the router",
         [WEIGHT_SELECT_BIAS] = "the bias of the choice of experts",
         [WEIGHT_EXPERT_SCALE] = "the factors of experts",
@@ -279,9 +289,8 @@ struct weight *cuda_weight_load(struct device *dev, const struct weight_desc *de
     size_t bytes = 0;
     bool ok;
     w->num_experts = of_experts(desc->role) ? part_stack(&desc->part[0]) : 0;
-    if (desc->role == WEIGHT_NORM || desc->role == WEIGHT_EMBED || desc->role == WEIGHT_SELECT_BIAS ||
-        desc->role == WEIGHT_SINKS || desc->role == WEIGHT_EXPERT_SCALE)
-        ok = load_table(dev, w, &desc->part[0], &bytes);
+    if (weight_is_plain(desc->role) || desc->role == WEIGHT_EMBED)
+        ok = load_table(dev, w, desc, &bytes);
     else if (desc->role == WEIGHT_EXPERT_DOWN || of_heads(desc->role))
         ok = load_stack(dev, w, desc, &bytes);
     else if (desc->part[1].data && desc->part[0].dtype == desc->part[1].dtype &&

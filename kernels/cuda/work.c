@@ -179,17 +179,21 @@ static void fill_rows(const struct work *p, const struct cuda_inputs *in, struct
     copy_part(to, in->context_len, step->context_len, (size_t)step->num_seqs * sizeof *step->context_len);
 }
 
-static void fill_group(const struct work *p, const struct cuda_inputs *in, struct part_cursor *to,
-                       const struct step *step, int group) {
+static void fill_group(const struct work *p, const struct work_config *c, const struct cuda_inputs *in,
+                       struct part_cursor *to, const struct step *step, int group) {
     const struct step_group *g = &step->groups[group];
     int64_t *slots = take_part(to, in->groups[group].slots, (size_t)p->num_tokens * sizeof *slots);
-    memcpy(slots, g->slots, (size_t)step->num_tokens * sizeof *slots);
+    int64_t B = c->block_size;
+    for (int t = 0; t < step->num_tokens; t++)
+        slots[t] = g->slots[t] < 0 ? -1 : g->slots[t] + g->slots[t] / B * B * (c->page_scale - 1);
     for (int t = step->num_tokens; t < p->num_tokens; t++)
         slots[t] = -1;
     copy_part(to, in->groups[group].block_start, g->block_start,
               (size_t)(step->num_seqs + 1) * sizeof *g->block_start);
-    copy_part(to, in->groups[group].block_ids, g->block_ids,
-              (size_t)g->block_start[step->num_seqs] * sizeof *g->block_ids);
+    int n = g->block_start[step->num_seqs];
+    int32_t *ids = take_part(to, in->groups[group].block_ids, (size_t)n * sizeof *ids);
+    for (int i = 0; i < n; i++)
+        ids[i] = g->block_ids[i] * c->page_scale;
 }
 
 static void fill_splits(struct work *p, const struct work_config *c, const struct cuda_inputs *in,
@@ -344,7 +348,7 @@ void work_fill(struct work *p, const struct work_config *c, const struct cuda_in
                        .one_launch = true};
     fill_rows(p, in, &to, step);
     for (int g = 0; g < c->num_groups; g++)
-        fill_group(p, in, &to, step, g);
+        fill_group(p, c, in, &to, step, g);
     for (int a = 0; a < c->num_attn; a++) {
         fill_splits(p, c, in, &to, step, a);
         fill_tiles(p, c, in, &to, step, a);

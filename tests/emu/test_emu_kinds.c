@@ -241,7 +241,7 @@ static void test_refused_specs(void **state) {
         struct model_config *m = &f->config;
         static const char *const words[] = {"number or the size of their kv heads",
                                             "number or the size of their kv heads",
-                                            "recurrent state",
+                                            "recurrent layer is not positive",
                                             "rotation is not among",
                                             "are sparse",
                                             "experts have no gate",
@@ -252,7 +252,7 @@ static void test_refused_specs(void **state) {
         else if (i == 1)
             m->attn[1].head_dim = 32;
         else if (i == 2)
-            m->groups[1].kind = KV_STATE;
+            m->num_mix = 1;
         m->attn[1].rope = i == 3 ? 2 : m->attn[1].rope;
         m->ffn[1].sparse = i == 4;
         m->ffn[1].experts = i == 5 || i == 6 ? 4 : 0;

@@ -140,7 +140,8 @@ static void test_upload(void **state) {
         {0, 900, 1, false}, {1, 0, 300, false}, {2, 1000, 70, false}, {3, 64, 129, false}};
     static const int groups[] = {1, 3, 4}, windows[] = {0, 100, 1500};
     for (int i = 0; i < 36; i++) {
-        struct work_config c = {.block_size = 16,
+        struct work_config c = {.page_scale = 1,
+                                .block_size = 16,
                                 .vocab = VOCAB,
                                 .num_groups = 1 + i % GROUPS,
                                 .num_attn = 1 + i % SPECS,
@@ -164,8 +165,12 @@ static void test_upload(void **state) {
 // Many sequences of a long context: pinned twice, so its size is bounded by what steps have, not by what they could.
 static void test_size(void **state) {
     (void)state;
-    struct work_config c = {
-        .block_size = 16, .vocab = 151936, .num_groups = 1, .num_attn = 1, .tile_rows = CUDA_TILE};
+    struct work_config c = {.page_scale = 1,
+                            .block_size = 16,
+                            .vocab = 151936,
+                            .num_groups = 1,
+                            .num_attn = 1,
+                            .tile_rows = CUDA_TILE};
     c.attn[0].group = 4;
     c.attn[0].lists = true;
     c.limits =

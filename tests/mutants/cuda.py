@@ -218,7 +218,10 @@ ROWS = [
     (CUDA % "work.c", ".begin = at > begin ? at : begin,", ".begin = at,", "test_emu_steps"),  # decode reads what a window gave back
     (CUDA % "phases.c", "a.of = &dev->inputs.rows[first].row;", "a.of = &dev->inputs.rows[0].row;", "test_emu_steps"),  # hidden states of the first rows for those that follow
     (CUDA % "phases.c", "    float *to = dev->result[dev->num_begun & 1].hidden;\n", "    float *to = dev->result[0].hidden;\n", "test_emu_steps"),  # hidden states of two steps in one place
-    (CUDA % "kv.c", ".num = attn_kv_vectors(&dev->model.attn[0]) * dev->model.kv_layers,", ".num = dev->model.kv_layers,", "test_emu_steps"),  # a page is copied without its values
+    (CUDA % "mix.cu", "if (a.states.positions[row] < back)", "if (false)", "test_emu_mix"),  # recurrent: a sequence begins with what its page held
+    (CUDA % "mix.cu", "a.tiled ? h % a.groups : h / (a.heads / a.groups)", "h / (a.heads / a.groups)", "test_emu_mix"),  # recurrent: heads take the keys of another group
+    (CUDA % "mix.cu", "bool begins = a.states.positions[row] == 0;", "bool begins = true;", "test_emu_mix"),  # recurrent: every step begins a sequence
+    (CUDA % "kv.c", ".num = arrays,", ".num = dev->model.kv_layers,", "test_emu_steps"),  # a page is copied without its values
     (CUDA % "kv.c", "        if (!dev->key_scales)\n            continue;", "        continue;", "test_emu_steps"),  # and without the scales of int8
     (CUDA % "attn_prefill.cu", "int begin = first_seen(t.position + t.first / G, a.window, a.chunked);", "int begin = first_seen(t.position + t.first / G, a.window, a.chunked) / 2;", "test_emu_attention"),  # prefill reads pages that a window gave back
     (CUDA % "attn_wgmma.cu", "int begin = first_seen(t.position + t.first / G, a.window, a.chunked);", "int begin = first_seen(t.position + t.first / G, a.window, a.chunked) / 2;", "test_emu_attention"),  # wgmma: the same

@@ -166,9 +166,9 @@ static void test_latent(void **state) {
         struct fixture *f = fixture_of(&m, cases[i].type);
         check_fixture(f, cases[i].block_size, cases[i].kv,
                       cases[i].type == DTYPE_F32     ? 2e-5
-                      : cases[i].kv == DTYPE_F8_E4M3 ? 8e-2
-                                                     : 3e-2,
-                      "latent");
+                      : cases[i].kv == DTYPE_F8_E4M3 ? 15e-2
+                                                     : 5e-2,
+                      dtype_name(cases[i].type));
         fixture_free(f);
     }
 }
@@ -186,7 +186,7 @@ static void test_latent_rows(void **state) {
         struct instance *ref = open_instance(f, &backend_ref, 16, DTYPE_F16, 300, 300, 2);
         struct instance *cuda = open_instance(f, &backend_cuda, 16, DTYPE_F16, 300, 300, 2);
         struct step_out want = run_pieces(ref, pieces, 2), got = run_pieces(cuda, pieces, 2);
-        compare(cuda, &got, &want, CUDA_LATENT_ROWS + 10, 2e-2, dtype_name(types[i]));
+        compare(cuda, &got, &want, CUDA_LATENT_ROWS + 10, 5e-2, dtype_name(types[i]));
         instance_close(ref);
         instance_close(cuda);
         fixture_free(f);

@@ -63,8 +63,6 @@ static const char *spec_problem(const struct model_config *m, const struct attn_
 static const char *experts_problem(const struct ffn_spec *f, int world) {
     if (world > 1)
         return "ranks would share a mixture of experts";
-    if (f->no_gate)
-        return "experts have no gate";
     if (f->out_bias)
         return "the shared expert has a bias";
     if (f->own_norms)

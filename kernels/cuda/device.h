@@ -70,7 +70,7 @@ struct experts {
     int32_t *slots;                                     // (T * k)
     struct cuda_expert_group *groups;
     int32_t *num_groups;
-    struct activation h; // (T * k, F) SwiGLU output of slots
+    struct activation h; // (T * k, F) activated gates and ups of slots
     float *out, *shared; // (T * k, D), (T, D) what experts and the shared one give
 };
 
@@ -128,7 +128,7 @@ struct device {
     int max_tokens, max_rows;            // of the limits, and not less than a graph's padded rows
     bool cublas;                         // it is there, and steps may have rows for it
     int head_rows;                       // logits rows that are sampled at a time
-    struct activation hidden, attn, ffn; // normalised rows; attention output; SwiGLU output
+    struct activation hidden, attn, ffn; // normalised rows; attention output; activated gates and ups
     struct activation last;              // normalised logits rows
     float *added;              // (T, D) what is scaled before it is added to resid; NULL where nothing is
     float *resid, *qkv, *wide; // (T, D), (T, q + 2 kv), (T, widest result of cuBLASLt)
@@ -263,8 +263,8 @@ void cuda_multiply(struct device *dev, const struct weight *w, const struct acti
 void cuda_multiply_add(struct device *dev, const struct weight *w, const struct activation *x, int m,
                        float *resid);
 // h = act(gate) * up, or without a gate act(up), in every dtype that h has
-void cuda_multiply_swiglu(struct device *dev, const struct weight *w, const struct ffn_spec *f,
-                          const struct activation *x, int m, struct activation *h);
+void cuda_multiply_ffn(struct device *dev, const struct weight *w, const struct ffn_spec *f,
+                       const struct activation *x, int m, struct activation *h);
 // Makes the other dtypes that x has of m rows that lie there in cuda_written_dtype().
 void cuda_convert(struct device *dev, struct activation *x, int m);
 // (rows, n) in these dtypes.

@@ -108,7 +108,7 @@ void cuda_experts_in(struct device *dev, const struct layer *layer) {
     if (layer->shared_gate)
         cuda_multiply(dev, layer->shared_gate, &dev->hidden, dev->work.num_tokens, dev->experts.gates, 1);
     multiply(dev, layer, layer->expert_gate_up, &dev->hidden, layer->ffn.top_k,
-             (struct cuda_gemm){.epilogue = EPILOGUE_SWIGLU,
+             (struct cuda_gemm){.epilogue = layer->ffn.no_gate ? EPILOGUE_ACT : EPILOGUE_GATED,
                                 .h = h->data[written],
                                 .ldy = h->ld,
                                 .act = layer->ffn.act,

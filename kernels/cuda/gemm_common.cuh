@@ -243,7 +243,7 @@ KD_FN int row_in(const slot_rows &r, int m) { return r.slots[m] / r.a.per_row; }
 KD_FN int row_out(const slot_rows &r, int m) { return r.slots[m]; }
 // Of the expert, which is read again here: a register through the whole loop would be too many.
 KD_FN const float *bias_of(const slot_rows &r, const struct cuda_gemm &a) {
-    int values = a.n * (a.epilogue == EPILOGUE_SWIGLU ? 2 : 1);
+    int values = a.n * (a.epilogue == EPILOGUE_GATED ? 2 : 1);
     return a.bias ? a.bias + (size_t)r.a.groups[blockIdx.x].expert * (size_t)values : NULL;
 }
 KD_FN float factor_of(const slot_rows &r, const struct cuda_gemm &a, int m) {
@@ -258,7 +258,7 @@ KD_FN void finish(const struct cuda_gemm &a, const Rows &rows, const float *red,
                   int thread, int threads) {
     enum { ALL = NT * 8 * 16 };
     const float *bias = bias_of(rows, a);
-    if (a.epilogue == EPILOGUE_SWIGLU) {
+    if (a.epilogue == EPILOGUE_GATED) {
         for (int i = thread; i < ALL / 2; i += threads) {
             int m = m0 + i / 8, n = tile * 8 + i % 8, at = i / 8 * 16 + i % 8;
             if (m >= rows.num || n >= a.n)

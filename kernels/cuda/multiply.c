@@ -152,8 +152,8 @@ void cuda_multiply_add(struct device *dev, const struct weight *w, const struct 
     skinny_gemm(dev, g, x, rest ? skinny : m);
 }
 
-void cuda_multiply_swiglu(struct device *dev, const struct weight *w, const struct ffn_spec *f,
-                          const struct activation *x, int m, struct activation *h) {
+void cuda_multiply_ffn(struct device *dev, const struct weight *w, const struct ffn_spec *f,
+                       const struct activation *x, int m, struct activation *h) {
     enum act_dtype act_dtype = cuda_written_dtype(h);
     int n = w->rows[0], up = round_up(n, 8), ld = f->no_gate ? up : 2 * up; // ranks may share layers unevenly
     float *both = dev->wide ? dev->wide + cuda_both_offset(dev) : NULL;
@@ -165,7 +165,7 @@ void cuda_multiply_swiglu(struct device *dev, const struct weight *w, const stru
         skinny = 0;
     } else {
         struct cuda_gemm g = {.w = w->matrix[0],
-                              .epilogue = f->no_gate ? EPILOGUE_ACT : EPILOGUE_SWIGLU,
+                              .epilogue = f->no_gate ? EPILOGUE_ACT : EPILOGUE_GATED,
                               .h = h->data[act_dtype],
                               .ldy = h->ld,
                               .n = n,
@@ -179,19 +179,19 @@ void cuda_multiply_swiglu(struct device *dev, const struct weight *w, const stru
         skinny_gemm(dev, g, x, skinny);
     }
     if (skinny < m) {
-        struct cuda_swiglu s = {.x = both + (size_t)skinny * (size_t)ld,
-                                .bias = w->bias,
-                                .act = f->act,
-                                .gated = !f->no_gate,
-                                .out = row_of(h, act_dtype, skinny),
-                                .act_dtype = act_dtype,
-                                .rows = m - skinny,
-                                .n = n,
-                                .ldx = ld,
-                                .ldout = h->ld,
-                                .interleaved = w->interleaved,
-                                .up = up};
-        cuda_swiglu(dev->rt, &s);
+        struct cuda_act s = {.x = both + (size_t)skinny * (size_t)ld,
+                             .bias = w->bias,
+                             .act = f->act,
+                             .gated = !f->no_gate,
+                             .out = row_of(h, act_dtype, skinny),
+                             .act_dtype = act_dtype,
+                             .rows = m - skinny,
+                             .n = n,
+                             .ldx = ld,
+                             .ldout = h->ld,
+                             .interleaved = w->interleaved,
+                             .up = up};
+        cuda_act(dev->rt, &s);
     }
     // What another layer left behind these columns must neither be multiplied nor count as the row's largest.
     cuda_clear(dev->rt, &(struct cuda_clear){h->data[act_dtype], act_dtype, m, n, h->n, h->ld});

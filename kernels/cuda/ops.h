@@ -89,7 +89,7 @@ void cuda_norm(struct rt *rt, const struct cuda_norm *a);
 
 // What the GEMM of a feed-forward leaves to do: out = act(gate) * up, or act(x). See struct cuda_gemm for the order of
 // columns.
-struct cuda_swiglu {
+struct cuda_act {
     const float *x;    // (rows, ldx)
     const float *bias; // (2 n) or (n) as in struct cuda_gemm, or NULL
     enum act act;
@@ -100,7 +100,7 @@ struct cuda_swiglu {
     bool interleaved; // 8 gates, 8 ups, ...; else all gates from column 0, all ups from column `up`
     int up;
 };
-void cuda_swiglu(struct rt *rt, const struct cuda_swiglu *a);
+void cuda_act(struct rt *rt, const struct cuda_act *a);
 
 // x = x * sigmoid(gate).
 struct cuda_gate {
@@ -169,10 +169,10 @@ int cuda_layout_k_step(enum weight_layout f);
 void cuda_matrix_bytes(enum weight_layout f, int rows, int cols, size_t bytes[3]);
 
 enum cuda_epilogue {
-    EPILOGUE_STORE,  // y = result (+ bias)
-    EPILOGUE_ADD,    // y += result (+ bias)
-    EPILOGUE_SWIGLU, // h = act(gate) * up; rows of the matrix alternate: 8 gates, 8 ups
-    EPILOGUE_ACT,    // h = act(result + bias)
+    EPILOGUE_STORE, // y = result (+ bias)
+    EPILOGUE_ADD,   // y += result (+ bias)
+    EPILOGUE_GATED, // h = act(gate) * up; rows of the matrix alternate: 8 gates, 8 ups
+    EPILOGUE_ACT,   // h = act(result + bias)
     EPILOGUE_LOGITS, // y = (result (+ bias)) * factor, capped, and the maximum of each 16 columns (NaN where one is NaN)
 };
 
@@ -201,9 +201,9 @@ struct cuda_gemm {
     int m, ldx;
     enum cuda_epilogue epilogue;
     float *y;          // (m, ldy)
-    int ldy, n;        // columns of y (SWIGLU, ACT: of h) that exist
-    const float *bias; // (n), SWIGLU: (2 n) gates' and then ups', or NULL
-    void *h;           // SWIGLU, ACT: (m, ldy) ACT_DTYPE_F32 or ACT_DTYPE_BF16
+    int ldy, n;        // columns of y (GATED, ACT: of h) that exist
+    const float *bias; // (n), GATED: (2 n) gates' and then ups', or NULL
+    void *h;           // GATED, ACT: (m, ldy) ACT_DTYPE_F32 or ACT_DTYPE_BF16
     enum act act;      // not ACT_CLAMPED without a gate
     enum act_dtype act_dtype;
     float *max; // LOGITS: (m, ldmax)
@@ -257,7 +257,7 @@ int cuda_group_rows(int rows, int top_k, int num_experts);
 int cuda_max_groups(int num_slots, int num_experts, int group_rows);
 
 // A GEMM of every slot with its expert's matrix: row `slot` of y or h of row slot / per_row of x. EPILOGUE_STORE or
-// EPILOGUE_SWIGLU.
+// EPILOGUE_GATED.
 struct cuda_expert_gemm {
     // w: the experts' matrices, one below the other, each of whole tiles; bias has a row of each; m means nothing
     struct cuda_gemm gemm;

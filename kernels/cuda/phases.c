@@ -268,7 +268,7 @@ void cuda_phase_ffn_in(struct device *dev, const struct layer *layer, const stru
     if (!block_is_parallel(dev->model.block))
         normalise_ffn(dev, layer);
     if (layer->gate_up) // with experts the shared one's
-        cuda_multiply_swiglu(dev, layer->gate_up, &layer->ffn, &dev->hidden, dev->work.num_tokens, &dev->ffn);
+        cuda_multiply_ffn(dev, layer->gate_up, &layer->ffn, &dev->hidden, dev->work.num_tokens, &dev->ffn);
     if (layer->ffn.experts > 0)
         cuda_experts_in(dev, layer);
 }

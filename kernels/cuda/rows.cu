@@ -1,4 +1,4 @@
-// Kernels over rows: embedding, norms and change of activation dtype, SwiGLU. Bound by memory or by
+// Kernels over rows: embedding, norms and change of activation dtype, activations. Bound by memory or by
 // launching.
 #include "blocks.h"
 #include "common.cuh"
@@ -155,7 +155,7 @@ __global__ void __launch_bounds__(NORM_THREADS) norm_rows(struct cuda_norm a) {
     }
 }
 
-__global__ void __launch_bounds__(ROW_THREADS) swiglu_rows(struct cuda_swiglu a) {
+__global__ void __launch_bounds__(ROW_THREADS) activate_rows(struct cuda_act a) {
     kd_grid_release();
     kd_grid_wait();
     int i = 4 * (int)(blockIdx.x * ROW_THREADS + threadIdx.x), row = (int)blockIdx.y;
@@ -239,9 +239,9 @@ void cuda_norm(struct rt *rt, const struct cuda_norm *a) {
                   *a);
 }
 
-void cuda_swiglu(struct rt *rt, const struct cuda_swiglu *a) {
+void cuda_act(struct rt *rt, const struct cuda_act *a) {
     if (a->rows > 0)
-        rt_launch(rt, swiglu_rows,
+        rt_launch(rt, activate_rows,
                   rt_grid_of((a->n + 4 * ROW_THREADS - 1) / (4 * ROW_THREADS), a->rows, ROW_THREADS, 0), *a);
 }
 

@@ -273,7 +273,8 @@ struct weight *cuda_weight_load(struct device *dev, const struct weight_desc *de
                     dtype_name(desc->part[i].dtype), role_name(desc->role), desc->layer);
             return NULL;
         }
-    if (desc->role == WEIGHT_EXPERT_GATE_UP && desc->part[0].dtype != desc->part[1].dtype) {
+    if (desc->role == WEIGHT_EXPERT_GATE_UP && desc->part[1].data &&
+        desc->part[0].dtype != desc->part[1].dtype) {
         err_set(err, STATUS_INVALID,
                 "device cuda takes gate and up of experts of one type, not %s and %s (layer %d); use "
                 "--device cpu",
@@ -291,7 +292,8 @@ struct weight *cuda_weight_load(struct device *dev, const struct weight_desc *de
     w->num_experts = of_experts(desc->role) ? part_stack(&desc->part[0]) : 0;
     if (weight_is_plain(desc->role) || desc->role == WEIGHT_EMBED)
         ok = load_table(dev, w, desc, &bytes);
-    else if (desc->role == WEIGHT_EXPERT_DOWN || of_heads(desc->role))
+    else if (desc->role == WEIGHT_EXPERT_DOWN || of_heads(desc->role) ||
+             (desc->role == WEIGHT_EXPERT_GATE_UP && !desc->part[1].data))
         ok = load_stack(dev, w, desc, &bytes);
     else if (desc->part[1].data && desc->part[0].dtype == desc->part[1].dtype &&
              (desc->role == WEIGHT_GATE_UP || desc->role == WEIGHT_EXPERT_GATE_UP))

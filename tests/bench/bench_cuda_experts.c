@@ -80,7 +80,7 @@ static void bench_expert_gemm(enum weight_layout f, const char *name, const stru
                            filled(bytes[1] + 16, STREAM_F16), filled(bytes[2] + 16, STREAM_F16)},
                      .x = x,
                      .ldx = s->hidden,
-                     .epilogue = EPILOGUE_SWIGLU,
+                     .epilogue = EPILOGUE_GATED,
                      .h = h,
                      .act_dtype = ACT_DTYPE_BF16,
                      .ldy = s->ffn,

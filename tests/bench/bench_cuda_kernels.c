@@ -101,9 +101,9 @@ static void bench_gemm(enum weight_layout f, const char *name, int n, int k, int
 static void bench_epilogue(enum cuda_epilogue epilogue, enum weight_layout f, const char *name, int n,
                            int k) {
     static const char *const kinds[] = {
-        [EPILOGUE_ADD] = "gemm, sum", [EPILOGUE_SWIGLU] = "gemm, SwiGLU", [EPILOGUE_LOGITS] = "gemm, logits"};
-    bool swiglu = epilogue == EPILOGUE_SWIGLU, logits = epilogue == EPILOGUE_LOGITS;
-    int columns = swiglu ? n / 2 : n, groups = n / CUDA_GROUP;
+        [EPILOGUE_ADD] = "gemm, sum", [EPILOGUE_GATED] = "gemm, SwiGLU", [EPILOGUE_LOGITS] = "gemm, logits"};
+    bool gated = epilogue == EPILOGUE_GATED, logits = epilogue == EPILOGUE_LOGITS;
+    int columns = gated ? n / 2 : n, groups = n / CUDA_GROUP;
     size_t all = matrix_bytes(f, n, k);
     char shape[64];
     set_copies((double)all);
@@ -113,13 +113,13 @@ static void bench_epilogue(enum cuda_epilogue epilogue, enum weight_layout f, co
     for (int t = 0; t < num_tokens(); t++) {
         int m = tokens_at(t);
         size_t out = (size_t)m * (size_t)columns,
-               each = swiglu                     ? 2
+               each = gated                      ? 2
                       : epilogue == EPILOGUE_ADD ? 8
                                                  : 4,
                maxima = logits ? (size_t)m * (size_t)groups * 4 : 0;
         const void *x = filled((size_t)(m * k) * 2, STREAM_BF16);
-        float *y = swiglu ? NULL : device(out * 4), *max = logits ? device(maxima) : NULL;
-        void *h = swiglu ? device(out * 2) : NULL;
+        float *y = gated ? NULL : device(out * 4), *max = logits ? device(maxima) : NULL;
+        void *h = gated ? device(out * 2) : NULL;
         struct cuda_parts parts = gemm_parts();
         for (int i = 0; i < num_copies; i++)
             a[i] = (struct cuda_gemm){.w = a[i].w,
@@ -547,7 +547,7 @@ static void bench_sample(const char *name, float temperature, int top_k, float t
 
 static void norm_once(void *arg, int i) { cuda_norm(rt, &((struct cuda_norm *)arg)[i]); }
 static void add_once(void *arg, int i) { cuda_add(rt, &((struct cuda_add *)arg)[i]); }
-static void swiglu_once(void *arg, int i) { cuda_swiglu(rt, &((struct cuda_swiglu *)arg)[i]); }
+static void act_once(void *arg, int i) { cuda_act(rt, &((struct cuda_act *)arg)[i]); }
 static void embed_once(void *arg, int i) { cuda_embed(rt, &((struct cuda_embed *)arg)[i]); }
 static void qkv_once(void *arg, int i) { cuda_qkv(rt, &((struct cuda_qkv *)arg)[i]); }
 
@@ -592,23 +592,23 @@ static void bench_add(int rows, int n) {
     free(a);
 }
 
-static void bench_swiglu(int rows, int n) {
+static void bench_act(int rows, int n) {
     double bytes = (double)rows * n * 10;
     set_copies(bytes);
-    struct cuda_swiglu *a = must_calloc((size_t)num_copies, sizeof *a);
+    struct cuda_act *a = must_calloc((size_t)num_copies, sizeof *a);
     for (int i = 0; i < num_copies; i++)
-        a[i] = (struct cuda_swiglu){.x = filled((size_t)(rows * n) * 8, STREAM_F32),
-                                    .gated = true,
-                                    .out = device((size_t)(rows * n) * 2),
-                                    .act_dtype = ACT_DTYPE_BF16,
-                                    .rows = rows,
-                                    .n = n,
-                                    .ldx = 2 * n,
-                                    .ldout = n,
-                                    .interleaved = true};
+        a[i] = (struct cuda_act){.x = filled((size_t)(rows * n) * 8, STREAM_F32),
+                                 .gated = true,
+                                 .out = device((size_t)(rows * n) * 2),
+                                 .act_dtype = ACT_DTYPE_BF16,
+                                 .rows = rows,
+                                 .n = n,
+                                 .ldx = 2 * n,
+                                 .ldout = n,
+                                 .interleaved = true};
     char shape[64];
     snprintf(shape, sizeof shape, "%d x %d", rows, n);
-    row("SwiGLU", shape, time_kernel(swiglu_once, a), bytes, bandwidth, "GB/s");
+    row("SwiGLU", shape, time_kernel(act_once, a), bytes, bandwidth, "GB/s");
     release();
     free(a);
 }
@@ -789,7 +789,7 @@ void bench_gemms(void) {
     for (int i = 0; i < 2; i++) {
         enum weight_layout f = i ? LAYOUT_Q4_K : LAYOUT_BF16;
         bench_epilogue(EPILOGUE_ADD, f, layouts[f], n, k);
-        bench_epilogue(EPILOGUE_SWIGLU, f, layouts[f], tiny ? 64 : 28672, k);
+        bench_epilogue(EPILOGUE_GATED, f, layouts[f], tiny ? 64 : 28672, k);
         bench_epilogue(EPILOGUE_LOGITS, f, layouts[f], tiny ? 64 : 128256, k);
     }
     for (int i = 0; i < 2; i++) {
@@ -886,7 +886,7 @@ void bench_others(void) {
         bench_qkv(DTYPE_BF16, tiny ? 1 : 8, 4, 128, r, false);
         bench_qkv(DTYPE_I8, tiny ? 1 : 8, 4, 128, r, true);
         bench_qkv(DTYPE_BF16, tiny ? 1 : 2, 7, 64, r, false);
-        bench_swiglu(r, tiny ? 64 : 14336); // up to 64 rows the GEMM has it inside
+        bench_act(r, tiny ? 64 : 14336); // up to 64 rows the GEMM has it inside
     }
     for (int i = 0; i < 2; i++)
         bench_clear(tiny ? 8 : i ? 2048 : 512, tiny ? 56 : 14328, tiny ? 64 : 14336);

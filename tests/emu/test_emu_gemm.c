@@ -157,7 +157,7 @@ static void test_activations(void **state) {
                                   .scale = in.scale,
                                   .m = M,
                                   .ldx = in.ld,
-                                  .epilogue = gated ? EPILOGUE_SWIGLU : EPILOGUE_ACT,
+                                  .epilogue = gated ? EPILOGUE_GATED : EPILOGUE_ACT,
                                   .h = h,
                                   .ldy = ld,
                                   .n = F,

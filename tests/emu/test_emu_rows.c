@@ -199,18 +199,18 @@ static void check_act(enum act act, int n, int kind, enum act_dtype act_dtype, b
     void *d_x = to_device(x, sizeof *x * (size_t)(ROWS * ldx)),
          *d_bias = to_device(bias, sizeof *bias * (size_t)(2 * n)),
          *out = poisoned((size_t)(ROWS * half * 4));
-    cuda_swiglu(rt, &(struct cuda_swiglu){.x = d_x,
-                                          .bias = biased ? d_bias : NULL,
-                                          .act = act,
-                                          .gated = kind < 2,
-                                          .out = out,
-                                          .act_dtype = act_dtype,
-                                          .rows = ROWS,
-                                          .n = n,
-                                          .ldx = ldx,
-                                          .ldout = half,
-                                          .interleaved = kind == 0,
-                                          .up = half});
+    cuda_act(rt, &(struct cuda_act){.x = d_x,
+                                    .bias = biased ? d_bias : NULL,
+                                    .act = act,
+                                    .gated = kind < 2,
+                                    .out = out,
+                                    .act_dtype = act_dtype,
+                                    .rows = ROWS,
+                                    .n = n,
+                                    .ldx = ldx,
+                                    .ldout = half,
+                                    .interleaved = kind == 0,
+                                    .up = half});
     float *got = download_act(out, (size_t)(ROWS * half), act_dtype);
     for (int r = 0; r < ROWS; r++) {
         for (int k = 0; k < n; k++) {

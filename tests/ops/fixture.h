@@ -250,8 +250,8 @@ static inline void fixture_add_experts(struct fixture *f, const struct ffn_spec 
         fixture_add(f, WEIGHT_SHARED_GATE, layer, DTYPE_F32, 1, &one, D, false);
         f->weights[f->num_weights - 1].part[0].ndim = 1, f->weights[f->num_weights - 1].part[0].shape[0] = D;
     }
-    fixture_add(f, WEIGHT_EXPERT_GATE_UP, layer, fixture_dtype(dtype, D), 2, (int[]){in, in}, D,
-                s->expert_bias);
+    fixture_add(f, WEIGHT_EXPERT_GATE_UP, layer, fixture_dtype(dtype, D), s->no_gate ? 1 : 2, (int[]){in, in},
+                D, s->expert_bias);
     fixture_stack(f, E);
     fixture_add(f, WEIGHT_EXPERT_DOWN, layer, fixture_dtype(dtype, F), 1, &out, F, s->expert_bias);
     fixture_stack(f, E);

@@ -87,6 +87,8 @@ static const char *model_problem(const struct model_config *m, int world) {
                                           : NULL;
     if (!problem && m->block == BLOCK_SUM_NORM)
         problem = "the residual stream is normalised after each sum";
+    if (!problem && (m->positions > 0 || m->token_types > 0))
+        problem = "positions or types of tokens have embeddings";
     if (!problem && (m->layer_embed > 0 || m->layer_scale))
         problem = "layers have embeddings or scales of their own";
     if (!problem && m->streams > 0)

@@ -79,7 +79,7 @@ struct cuda_norm {
     const float *weight; // (n)
     const float *bias;   // (n) or NULL
     enum norm_kind kind;
-    void *out;    // (rows, ldout)
+    void *out;    // (rows, ldout); F32 may be x itself
     float *scale; // (rows), ACT_DTYPE_F16
     enum act_dtype act_dtype;
     int rows, n, ldx, ldout;

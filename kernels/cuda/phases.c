@@ -5,6 +5,17 @@
 
 static int min_int(int a, int b) { return a < b ? a : b; }
 
+static struct cuda_norm norm_of(const struct device *dev, const struct weight *norm, int rows) {
+    return (struct cuda_norm){.x = dev->resid,
+                              .weight = norm ? norm->table : NULL,
+                              .bias = norm ? norm->bias : NULL,
+                              .kind = dev->model.norm,
+                              .rows = rows,
+                              .n = dev->model.hidden,
+                              .ldx = dev->model.hidden,
+                              .eps = dev->model.norm_eps};
+}
+
 void cuda_phase_embed(struct device *dev, const struct model *model, const struct step *step) {
     (void)step;
     struct cuda_embed a = {.ids = dev->inputs.ids,
@@ -17,17 +28,13 @@ void cuda_phase_embed(struct device *dev, const struct model *model, const struc
                            .hidden = dev->model.hidden,
                            .vocab = dev->model.vocab};
     cuda_embed(dev->rt, &a);
-}
-
-static struct cuda_norm norm_of(const struct device *dev, const struct weight *norm, int rows) {
-    return (struct cuda_norm){.x = dev->resid,
-                              .weight = norm ? norm->table : NULL,
-                              .bias = norm ? norm->bias : NULL,
-                              .kind = dev->model.norm,
-                              .rows = rows,
-                              .n = dev->model.hidden,
-                              .ldx = dev->model.hidden,
-                              .eps = dev->model.norm_eps};
+    if (model->embed_norm) {
+        struct cuda_norm n = norm_of(dev, model->embed_norm, a.rows);
+        n.out = dev->resid;
+        n.act_dtype = ACT_DTYPE_F32;
+        n.ldout = a.hidden;
+        cuda_norm(dev->rt, &n);
+    }
 }
 
 // The dtypes in which a weight, or none, takes its input, a bit each.

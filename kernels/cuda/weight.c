@@ -43,7 +43,7 @@ static int part_stack(const struct tensor *t) { return t->ndim == 3 ? (int)t->sh
 static int part_cols(const struct tensor *t) { return (int)t->shape[t->ndim - 1]; }
 // Elements of its bias.
 static size_t part_biases(enum weight_role role, const struct tensor *t) {
-    return (size_t)(role == WEIGHT_NORM ? part_cols(t) : part_rows(t));
+    return (size_t)(role == WEIGHT_NORM || role == WEIGHT_EMBED_NORM ? part_cols(t) : part_rows(t));
 }
 
 static bool matrix_alloc(struct device *dev, struct cuda_matrix *m, enum dtype dtype, int rows, int cols,

@@ -63,7 +63,7 @@ static void test_layer_norms(void **state) {
     struct shape s = {2, 68, 4, 2, 16, 44, 97, 0, true, true, false};
     for (int i = 0; i < 2; i++) {
         struct model_config m = fixture_config(&s);
-        m.norm = NORM_LAYER, m.norm_bias = m.post_norms = i == 0;
+        m.norm = NORM_LAYER, m.norm_bias = m.post_norms = m.embed_norm = i == 0;
         struct fixture *f = fixture_of(&m, DTYPE_F32);
         check_fixture(f, 16, DTYPE_F32, 2e-5, "LayerNorm");
         fixture_free(f);
@@ -236,7 +236,7 @@ static void test_latent_refused(void **state) {
 static void test_refused_specs(void **state) {
     (void)state;
     struct shape s = {4, 64, 2, 1, 64, 44, 97, 0, false, false, false};
-    for (int i = 0; i < 7; i++) {
+    for (int i = 0; i < 9; i++) {
         struct fixture *f = fixture_make_mixed(&s, DTYPE_BF16);
         struct model_config *m = &f->config;
         static const char *const words[] = {"number or the size of their kv heads",
@@ -245,7 +245,9 @@ static void test_refused_specs(void **state) {
                                             "rotation is not among",
                                             "are sparse",
                                             "expert has a bias",
-                                            "after each sum"};
+                                            "after each sum",
+                                            "positions or types",
+                                            "positions or types"};
         if (i == 0)
             m->attn[1].kv_heads = 2;
         else if (i == 1)
@@ -257,6 +259,7 @@ static void test_refused_specs(void **state) {
         m->ffn[1].experts = i == 5 ? 4 : 0;
         m->ffn[1].out_bias = i == 5;
         m->block = i == 6 ? BLOCK_SUM_NORM : BLOCK_SEQUENTIAL;
+        m->positions = i == 7 ? 64 : 0, m->token_types = i == 8 ? 2 : 0;
         struct err err = {0};
         struct device_config config = {.model = m, .kv_dtype = DTYPE_F16, .block_size = 16, .world = 1};
         assert_null(backend_cuda.open(NULL, &config, &err));

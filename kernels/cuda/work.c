@@ -357,7 +357,8 @@ void work_fill(struct work *p, const struct work_config *c, const struct cuda_in
     }
     struct logits_row *out_rows = take_part(&to, in->rows, (size_t)rows * sizeof *out_rows);
     p->prep = take_part(&to, in->prep, (size_t)rows * sizeof *p->prep);
-    memcpy(out_rows, step->rows, (size_t)R * sizeof *out_rows);
+    if (R > 0)
+        memcpy(out_rows, step->rows, (size_t)R * sizeof *out_rows);
     for (int r = 0; r < rows; r++) {
         if (r >= R)
             out_rows[r] = (struct logits_row){.row = -1, .target = -1, .num_logprobs = -1};

@@ -44,8 +44,10 @@ static const char *spec_problem(const struct model_config *m, const struct attn_
         return "a dimension of the model is not positive";
     if (a->kv_heads < 1 || a->heads % a->kv_heads != 0)
         return "the number of heads is no multiple of the number of kv heads";
-    if ((a->kind == ATTN_LATENT || first->kind == ATTN_LATENT) && latent_problem(m, a))
-        return latent_problem(m, a);
+    bool latent = a->kind == ATTN_LATENT || first->kind == ATTN_LATENT;
+    const char *problem = latent ? latent_problem(m, a) : NULL;
+    if (problem)
+        return problem;
     if (a->head_dim > 1024)
         return "the head size is over 1024";
     if (a->kv_heads != first->kv_heads || a->head_dim != first->head_dim)

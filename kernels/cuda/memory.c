@@ -20,10 +20,10 @@ static bool any_split_gate_up(const struct device *dev) {
 }
 
 static bool any_gate(const struct model_config *m) {
-    bool gate = false;
     for (int i = 0; i < m->num_attn; i++)
-        gate |= m->attn[i].gate;
-    return gate;
+        if (m->attn[i].gate)
+            return true;
+    return false;
 }
 
 // The widest of what comes of the residual stream for attention.

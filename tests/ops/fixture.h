@@ -1,4 +1,5 @@
-// Random small models, and steps over them, for tests that compare backends.
+// Random small models, and steps over them, for tests that compare backends. Over 600 lines: what steps
+// of a random model need, from its weights to its pages, for tests of every backend.
 #pragma once
 
 #include "backend.h"

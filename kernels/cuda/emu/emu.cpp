@@ -8,18 +8,16 @@
 
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/asan_interface.h>
-#include <sanitizer/common_interface_defs.h>
-#define NO_ASAN __attribute__((no_sanitize_address))
-#else
-#define NO_ASAN
 #endif
+// Every CUDA thread goes through fibers and collectives again and again: sanitizers are for the kernels.
+#define UNSANITIZED __attribute__((no_sanitize("address", "undefined")))
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
 
 namespace emu {
 
-thread_local context *ctx;
+__thread context *ctx;
 int order;
 const watcher *watching;
 
@@ -43,7 +41,7 @@ __asm__(".text\n.local emu_switch\n.type emu_switch,@function\nemu_switch:\n"
         "push %rbp\npush %rbx\npush %r12\npush %r13\npush %r14\npush %r15\n"
         "mov %rsp,(%rdi)\nmov %rsi,%rsp\n"
         "pop %r15\npop %r14\npop %r13\npop %r12\npop %rbx\npop %rbp\nret\n");
-NO_ASAN static void *new_stack(char *top, void (*entry)()) {
+UNSANITIZED static void *new_stack(char *top, void (*entry)()) {
     void **s = (void **)((uintptr_t)top & ~(uintptr_t)15);
     *--s = nullptr; // a return address, so that entry finds the stack aligned as after a call
     *--s = (void *)entry;
@@ -59,7 +57,7 @@ __asm__(".text\n.local emu_switch\nemu_switch:\nsub sp,sp,#160\n"
         "ldp x19,x20,[sp]\nldp x21,x22,[sp,#16]\nldp x23,x24,[sp,#32]\nldp x25,x26,[sp,#48]\n"
         "ldp x27,x28,[sp,#64]\nldp x29,x30,[sp,#80]\nldp d8,d9,[sp,#96]\nldp d10,d11,[sp,#112]\n"
         "ldp d12,d13,[sp,#128]\nldp d14,d15,[sp,#144]\nadd sp,sp,#160\nret\n");
-NO_ASAN static void *new_stack(char *top, void (*entry)()) {
+UNSANITIZED static void *new_stack(char *top, void (*entry)()) {
     void **s = (void **)((uintptr_t)top & ~(uintptr_t)15) - 20;
     for (int i = 0; i < 20; i++)
         s[i] = nullptr;
@@ -70,33 +68,20 @@ NO_ASAN static void *new_stack(char *top, void (*entry)()) {
 #error "write emu_switch for this processor"
 #endif
 
-static char *stack_of(const fiber *f) { return ctx->stacks + (size_t)(f - ctx->fibers) * STACK_BYTES; }
+UNSANITIZED static char *stack_of(const fiber *f) { return ctx->stacks + (size_t)(f - ctx->fibers) * STACK_BYTES; }
 
-static void yield() {
-    fiber *f = ctx->current;
-#if defined(__SANITIZE_ADDRESS__)
-    __sanitizer_start_switch_fiber(&f->fake_stack, ctx->main_bottom, ctx->main_size);
-#endif
-    emu_switch(&f->sp, ctx->main_sp);
-#if defined(__SANITIZE_ADDRESS__)
-    __sanitizer_finish_switch_fiber(f->fake_stack, &ctx->main_bottom, &ctx->main_size);
-#endif
-}
+// AddressSanitizer is not told: it would have to know which stack is whose only for exceptions, longjmp() and a copy of
+// the stack that outlives its function, and telling it costs more than the switch.
+UNSANITIZED static void yield() { emu_switch(&ctx->current->sp, ctx->main_sp); }
 
-static void resume(fiber *f) {
+UNSANITIZED static void resume(fiber *f) {
     ctx->current = f;
-#if defined(__SANITIZE_ADDRESS__)
-    __sanitizer_start_switch_fiber(&ctx->main_fake_stack, stack_of(f), STACK_BYTES);
-#endif
     emu_switch(&ctx->main_sp, f->sp);
-#if defined(__SANITIZE_ADDRESS__)
-    __sanitizer_finish_switch_fiber(ctx->main_fake_stack, nullptr, nullptr);
-#endif
     ctx->current = nullptr;
 }
 
 // Lets everyone go on who waits for the block, once all who live do.
-static void release_block() {
+UNSANITIZED static void release_block() {
     if (ctx->num_at_block == 0 || ctx->num_at_block != ctx->num_alive)
         return;
     for (int i = 0; i < ctx->num_threads; i++)
@@ -105,10 +90,7 @@ static void release_block() {
     ctx->num_at_block = 0;
 }
 
-static void fiber_main() {
-#if defined(__SANITIZE_ADDRESS__)
-    __sanitizer_finish_switch_fiber(nullptr, &ctx->main_bottom, &ctx->main_size);
-#endif
+UNSANITIZED static void fiber_main() {
     ctx->body(ctx->body_arg);
     fiber *f = ctx->current;
     warp *w = &ctx->warps[f->warp];
@@ -128,7 +110,7 @@ static void fiber_main() {
 
 // ---- collectives
 
-void sync_block(const void *site) {
+UNSANITIZED void sync_block(const void *site) {
     fiber *f = ctx->current;
     f->st = AT_BLOCK;
     f->site = site;
@@ -140,7 +122,7 @@ void sync_block(const void *site) {
     yield();
 }
 
-void collective(unsigned mask, void *arg, collective_fn *fn) {
+UNSANITIZED void collective(unsigned mask, void *arg, collective_fn *fn) {
     fiber *f = ctx->current;
     warp *w = &ctx->warps[f->warp];
     if (!(mask >> f->lane & 1))
@@ -190,37 +172,40 @@ struct mma_args {
     to_float_fn *to_float;
 };
 
+UNSANITIZED static void multiply_fragments(void **args, unsigned) {
+    float A[16][16], B[16][8], D[16][8];
+    to_float_fn *f = ((mma_args *)args[0])->to_float;
+    for (int l = 0; l < WARP; l++) {
+        const mma_args *x = (mma_args *)args[l];
+        int g = l / 4, t = l % 4 * 2;
+        for (int e = 0; e < 2; e++) {
+            for (int r = 0; r < 4; r++)
+                A[g + 8 * (r & 1)][t + e + 8 * (r >> 1)] = f((uint16_t)(x->a[r] >> (16 * e)));
+            for (int r = 0; r < 2; r++)
+                B[t + e + 8 * r][g] = f((uint16_t)(x->b[r] >> (16 * e)));
+            for (int r = 0; r < 2; r++)
+                D[g + 8 * r][t + e] = x->c[2 * r + e];
+        }
+    }
+    for (int i = 0; i < 16; i++) {
+        float sum[8] = {};
+        for (int k = 0; k < 16; k++)
+            for (int j = 0; j < 8; j++)
+                sum[j] += A[i][k] * B[k][j];
+        for (int j = 0; j < 8; j++)
+            D[i][j] += sum[j];
+    }
+    for (int l = 0; l < WARP; l++) {
+        int g = l / 4, t = l % 4 * 2;
+        for (int r = 0; r < 2; r++)
+            for (int e = 0; e < 2; e++)
+                ((mma_args *)args[l])->c[2 * r + e] = D[g + 8 * r][t + e];
+    }
+}
+
 void mma_m16n8k16(float c[4], const uint32_t a[4], const uint32_t b[2], to_float_fn *to_float) {
     mma_args mine = {c, a, b, to_float};
-    collective(0xffffffffu, &mine, [](void **args, unsigned) {
-        float A[16][16], B[8][16], D[16][8]; // B transposed
-        to_float_fn *f = ((mma_args *)args[0])->to_float;
-        for (int l = 0; l < WARP; l++) {
-            const mma_args *x = (mma_args *)args[l];
-            int g = l / 4, t = l % 4 * 2;
-            for (int e = 0; e < 2; e++) {
-                for (int r = 0; r < 4; r++)
-                    A[g + 8 * (r & 1)][t + e + 8 * (r >> 1)] = f((uint16_t)(x->a[r] >> (16 * e)));
-                for (int r = 0; r < 2; r++)
-                    B[g][t + e + 8 * r] = f((uint16_t)(x->b[r] >> (16 * e)));
-                for (int r = 0; r < 2; r++)
-                    D[g + 8 * r][t + e] = x->c[2 * r + e];
-            }
-        }
-        for (int i = 0; i < 16; i++)
-            for (int j = 0; j < 8; j++) {
-                float sum = 0;
-                for (int k = 0; k < 16; k++)
-                    sum += A[i][k] * B[j][k];
-                D[i][j] += sum;
-            }
-        for (int l = 0; l < WARP; l++) {
-            int g = l / 4, t = l % 4 * 2;
-            for (int r = 0; r < 2; r++)
-                for (int e = 0; e < 2; e++)
-                    ((mma_args *)args[l])->c[2 * r + e] = D[g + 8 * r][t + e];
-        }
-    });
+    collective(0xffffffffu, &mine, multiply_fragments);
 }
 
 struct ldmatrix_args {
@@ -333,7 +318,7 @@ static void permute(int *p, int n, uint64_t seed) {
     }
 }
 
-static void start_fibers() {
+UNSANITIZED static void start_fibers() {
     unsigned x = ctx->block_dim.x, y = ctx->block_dim.y;
     for (int i = 0; i < ctx->num_threads; i++) {
         fiber *f = &ctx->fibers[i];
@@ -344,7 +329,6 @@ static void start_fibers() {
         f->st = READY;
         f->waited = false;
         f->num_copies = f->num_groups = 0;
-        f->fake_stack = nullptr;
         f->sp = new_stack(stack_of(f) + STACK_BYTES, fiber_main);
         if (f->lane == 0)
             ctx->warps[f->warp] = {};
@@ -353,7 +337,7 @@ static void start_fibers() {
 }
 
 // Runs a warp until none of its lanes can. Returns whether any ran.
-static bool run_warp(int w, const int *lanes) {
+UNSANITIZED static bool run_warp(int w, const int *lanes) {
     bool ran = false;
     for (bool again = true; again;) {
         again = false;

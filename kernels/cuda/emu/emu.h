@@ -74,7 +74,6 @@ struct fiber {
     const void *site; // of the __syncthreads() it stands at
     copy copies[MAX_COPIES];
     int num_copies, group_end[MAX_GROUPS], num_groups;
-    void *fake_stack; // AddressSanitizer's
 };
 
 typedef void collective_fn(void **args, unsigned mask);
@@ -92,15 +91,13 @@ struct context {
     int num_threads, num_alive, num_at_block;
     uint3 block_id, block_dim, grid_dim;
     bool overlaps; // the launch asks to overlap its predecessor
-    void *main_sp, *main_fake_stack;
-    const void *main_bottom;
-    size_t main_size;
+    void *main_sp;
     char *stacks, *shared_pages, *shared;
     void (*body)(void *);
     void *body_arg;
 };
 
-extern thread_local context *ctx;
+extern __thread context *ctx __attribute__((tls_model("initial-exec")));
 extern int order; // the schedule
 
 [[noreturn]] void die(const char *what);

@@ -1,18 +1,23 @@
-// Products of BF16 weights on AMX's matrix tiles; everything else of its table is AVX-512's. Compiled with those options and
-// AVX-512's whatever the rest is compiled for; with AMX_EMULATED, for tests, tiles are plain C.
+// Products on AMX's matrix tiles; everything else of its table is AVX-512's. Compiled with those options and AVX-512's
+// whatever the rest is compiled for; with AMX_EMULATED, for tests, tiles are plain C.
 //
-// A packed panel already is what the instruction takes as B: a row of a tile is a bf16 pair of each of the panel's 16 rows.
-// A is some tokens' activations, where they lie. Sums stay in tiles over all of K, in an order of their own
+// BF16: a packed panel already is what the instruction takes as B: a row of a tile is a bf16 pair of each of the panel's 16
+// rows. A is some tokens' activations, where they lie. Sums stay in tiles over all of K, in an order of their own
 // (kernels/README.md, rule 2), so every number of tokens goes this way.
 //
-// Quantised types stay AVX-512's: their sums would have to leave the tiles every 32 k, to be scaled, which takes as long as
-// vpdpbusd does for all of it.
+// Quantised types, of many tokens: a weight without its scale, and an activation q times d, have at most eight bits each, so
+// bf16 holds both, and the sum over a scale's 32 or 16 k is exact in whichever order: rule 4's bits. It leaves the tiles for
+// one fma with the scale. That needs weights as bf16, twice the room and two instructions for three of them: some k of two
+// panels are unpacked at a time, which stay in the L1 cache while all tokens pass. Tiles of bytes would need no unpacking
+// for Q8_0, but three operations in place of the one, and half of each product would be of zeros.
 #include "amx_tiles.h"
 #include "vec_avx512.h"
 
 #define CPU_CONSTANT_TILES 1
 #include "body_inline.h"
 #include "quants.h"
+
+#include <math.h>
 
 #include "body_gemm.h"
 
@@ -22,7 +27,11 @@
 #define AMX_FILL cpu_kernels_fill_amx
 #endif
 
-enum { PAIRS = 16, GROUPS = MAX_TILE_TOKENS / TILE_ROWS }; // of bf16 in a tile's row; of tokens
+enum {
+    PAIRS = 16,
+    GROUPS = MAX_TILE_TOKENS / TILE_ROWS,
+    MANY_GROUPS = MANY_TOKENS / TILE_ROWS
+}; // of bf16 in a tile's row; of tokens
 
 // Tiles 0 to 3 are sums, of two groups of n tokens and two panels; 4 a group's activations, 5 a panel's weights. 6 and 7
 // have no shape: a core has few tiles more than have names, and its two threads share them, so that the fewer are in use
@@ -41,10 +50,17 @@ enum { PAIRS = 16, GROUPS = MAX_TILE_TOKENS / TILE_ROWS }; // of bf16 in a tile'
     { CONFIGS_4(1, groups), CONFIGS_4(5, groups), CONFIGS_4(9, groups), CONFIGS_4(13, groups) }
 static const struct tile_config configs[GROUPS][TILE_ROWS] = {CONFIGS(1), CONFIGS(2)};
 
+// The same of half a product: of 8 pairs.
+#define HALF(n)                                                                                              \
+    {                                                                                                        \
+        1, 0, {0}, {64, 64, 64, 64, 32, 64}, { n, n, n, n, n, PAIRS / 2 }                                    \
+    }
+#define HALVES(n) HALF(n), HALF(n + 1), HALF(n + 2), HALF(n + 3)
+static const struct tile_config halves[TILE_ROWS] = {HALVES(1), HALVES(5), HALVES(9), HALVES(13)};
+
 // Each thread has tiles of its own, and what it was told last: telling it again takes as long as twenty products.
-static void configure(int groups, int tokens) {
+static void configure(const struct tile_config *c) {
     static _Thread_local const struct tile_config *current;
-    const struct tile_config *c = &configs[groups - 1][tokens - 1];
     if (c == current)
         return;
     TILE_CONFIGURE(c);
@@ -72,9 +88,9 @@ static int group_begin(const struct groups *g, int i, int tokens) {
 
 // The sums of a group and one panel to y. sum: of segment 0 and the group's first token.
 static void finish_group(const struct gemm_tile *job, const struct groups *groups, int i, int panel,
-                         const float *sum) {
+                         const float *sum, int num_segments) {
     int begin = group_begin(groups, i, job->num_tokens), first = i * groups->size;
-    segments_finish(sum + (first - begin) * LANES, job->num_segments, job->add,
+    segments_finish(sum + (first - begin) * LANES, num_segments, job->add,
                     job->y + (size_t)first * job->ldy + (size_t)panel * job->next_panel, job->ldy,
                     groups->size - (first - begin));
 }
@@ -127,7 +143,7 @@ static void gemm_bf16(const struct gemm_tile *job) {
     const char *x[GROUPS] = {NULL};
     for (int i = 0; i < groups.num; i++)
         x[i] = (const char *)job->x + (size_t)group_begin(&groups, i, job->num_tokens) * job->ldx;
-    configure(groups.num, groups.size);
+    configure(&configs[groups.num - 1][groups.size - 1]);
     prefetch_rows(job);
     for (int i = 0; i < job->num_segments; i++) {
         int pair = job->bounds[i], end = job->bounds[i + 1];
@@ -154,11 +170,288 @@ static void gemm_bf16(const struct gemm_tile *job) {
     }
     for (int g = 0; g < groups.num; g++)
         for (int panel = 0; panel < TILE_PANELS; panel++)
-            finish_group(job, &groups, g, panel, segments[g][panel].sum[0][0][0]);
+            finish_group(job, &groups, g, panel, segments[g][panel].sum[0][0][0], job->num_segments);
+}
+
+// ---- quantised types
+
+// 32 k each that are unpacked at a time
+enum { CHUNK = 8 };
+
+// Of two panels: rows of B, and of each product (32 k, or the half that has a scale of its own) what its sums are
+// multiplied by.
+struct unpacked {
+    _Alignas(64) uint16_t w[TILE_PANELS][CHUNK][PAIRS][2 * LANES];
+    float scale[TILE_PANELS][2 * CHUNK][LANES], offset[TILE_PANELS][2 * CHUNK][LANES];
+};
+
+// What read_quads() gives is that much more than the weight.
+INLINE int excess(const enum dtype t) {
+    switch (t) {
+    case DTYPE_Q4_0: return 8;
+    case DTYPE_Q5_0:
+    case DTYPE_MXFP4: return 16;
+    case DTYPE_Q6_K: return 32;
+    case DTYPE_Q3_K: return 4;
+    default: return is_s8(t) ? 128 : 0;
+    }
+}
+
+// Two rows of B from a quad of each lane, less `less`. A byte is the lowest bits of 2^23 and something.
+INLINE void put_pairs(uint16_t (*to)[2 * LANES], struct quads q, const int less) {
+    const __m512i low = _mm512_set1_epi32(0xff), high = _mm512_set1_epi32((int)0xffff0000),
+                  base = _mm512_set1_epi32(0x4b000000);
+    const __m512 minus = _mm512_set1_ps((float)(8388608 + less));
+    for (int i = 0; i < 2; i++) {
+        __m512i first = i ? _mm512_srli_epi32(q.v, 16) : q.v,
+                second = i ? _mm512_srli_epi32(q.v, 24) : _mm512_srli_epi32(q.v, 8);
+        first = _mm512_ternarylogic_epi32(first, low, base, 0xea); // (a & b) | c
+        second = _mm512_ternarylogic_epi32(second, low, base, 0xea);
+        first = _mm512_castps_si512(_mm512_sub_ps(_mm512_castsi512_ps(first), minus));
+        second = _mm512_castps_si512(_mm512_sub_ps(_mm512_castsi512_ps(second), minus));
+        _mm512_store_si512(to[i],
+                           _mm512_ternarylogic_epi32(_mm512_srli_epi32(first, 16), second, high, 0xf8));
+    }
+}
+
+// The part-th 32 k of a packed block, as the i-th of a chunk
+INLINE void unpack(struct unpacked *u, int panel, int i, const void *block, int part, const enum dtype type) {
+    const int num_halves = has_halves(type) ? 2 : 1, count = 8 / num_halves;
+    for (int half = 0; half < num_halves; half++) {
+        struct tile_weights p;
+        read_weights(&p, 0, block, 0, type, part, half);
+        rows_store(u->scale[panel][i * num_halves + half], p.scale[0]);
+        if (quants_has_minimum(type))
+            rows_store(u->offset[panel][i * num_halves + half], p.offset[0]);
+        UNROLL for (int j = half * count; j < (half + 1) * count; j++)
+            put_pairs(&u->w[panel][i][2 * j], read_quads(&p, 0, type, j), excess(type));
+    }
+}
+
+// The sums of a group of tokens and a panel
+struct group_sums {
+    _Alignas(64) float sum[TILE_ROWS][LANES];
+};
+
+// What goes there of one chunk
+struct group_work {
+    const char *x, *w;           // of the first product
+    const float *scale, *offset; // (products, LANES)
+    const float *ones;           // (products, TILE_ROWS): what the offsets are multiplied by
+    struct group_sums *sums;
+};
+
+enum { IN_FLIGHT = 4 };
+struct chunk_job {
+    struct group_work work[MANY_GROUPS * TILE_PANELS];
+    int num_work, count; // products of each
+    size_t ldx;
+    float ones[MANY_GROUPS][2 * CHUNK][TILE_ROWS];
+    _Alignas(64) float dot[IN_FLIGHT][TILE_ROWS][LANES]; // on their way to the sums
+};
+
+#define ALL_ROWS _Pragma("GCC unroll 16")
+// acc += dot * scale, and what a minimum adds, of four rows of product k
+#define ADD(b, k, row)                                                                                       \
+    UNROLL for (size_t r = row; r < row + 4; r++) {                                                          \
+        acc[r] =                                                                                             \
+            rows_fma(acc[r], rows_load(job->dot[(k) % IN_FLIGHT][r]), rows_load((b)->scale + (k)*LANES));    \
+        if (quants_has_minimum(type))                                                                        \
+            acc[r] = rows_fma1(acc[r], rows_load((b)->offset + (k)*LANES), (b)->ones[(k)*TILE_ROWS + r]);    \
+    }
+#define ADD_ALL(b, k) ADD(b, k, 0) ADD(b, k, 4) ADD(b, k, 8) ADD(b, k, 12)
+#define START(t, a, i)                                                                                       \
+    TILE_ZERO(t);                                                                                            \
+    TILE_LOAD(4, (a)->x + (i)*x_step, job->ldx);                                                             \
+    TILE_LOAD(5, (a)->w + (i)*w_step, TILE_BYTES);                                                           \
+    TILE_DOT_BF16(t, 4, 5)
+#define STORE(t) TILE_STORE(t, job->dot[t], LANES * 4)
+// Product i of a starts, the one two before goes to memory, and the one before that, product k of b, to its sums, between
+// the others' instructions.
+#define STEP(t, old, a, i, b, k)                                                                             \
+    TILE_ZERO(t);                                                                                            \
+    ADD(b, k, 0)                                                                                             \
+    TILE_LOAD(4, (a)->x + (i)*x_step, job->ldx);                                                             \
+    ADD(b, k, 4)                                                                                             \
+    TILE_LOAD(5, (a)->w + (i)*w_step, TILE_BYTES);                                                           \
+    ADD(b, k, 8)                                                                                             \
+    TILE_DOT_BF16(t, 4, 5);                                                                                  \
+    STORE(old);                                                                                              \
+    ADD(b, k, 12)
+
+// All groups and panels of a chunk. Products follow each other from one to the next.
+INLINE void chunk_dots(struct chunk_job *job, const enum dtype type) {
+    const size_t num_halves = has_halves(type) ? 2 : 1, x_step = TILE_BYTES / num_halves,
+                 w_step = PAIRS * x_step, count = (size_t)job->count;
+    struct rows acc[TILE_ROWS];
+    const struct group_work *a = job->work, *end = a + job->num_work;
+    START(0, a, 0);
+    START(1, a, 1);
+    START(2, a, 2);
+    STORE(0);
+    for (;; a++) {
+        ALL_ROWS for (int r = 0; r < TILE_ROWS; r++) acc[r] = rows_load(a->sums->sum[r]);
+        STEP(3, 1, a, 3, a, 0)
+        for (size_t i = IN_FLIGHT; i < count; i += IN_FLIGHT) {
+            STEP(0, 2, a, i, a, i - 3)
+            STEP(1, 3, a, i + 1, a, i - 2)
+            STEP(2, 0, a, i + 2, a, i - 1)
+            STEP(3, 1, a, i + 3, a, i)
+        }
+        if (a + 1 == end)
+            break;
+        STEP(0, 2, a + 1, 0, a, count - 3)
+        STEP(1, 3, a + 1, 1, a, count - 2)
+        STEP(2, 0, a + 1, 2, a, count - 1)
+        ALL_ROWS for (int r = 0; r < TILE_ROWS; r++) rows_store(a->sums->sum[r], acc[r]);
+    }
+    STORE(2);
+    ADD_ALL(a, count - 3)
+    STORE(3);
+    ADD_ALL(a, count - 2)
+    ADD_ALL(a, count - 1)
+    ALL_ROWS for (int r = 0; r < TILE_ROWS; r++) rows_store(a->sums->sum[r], acc[r]);
+}
+
+// The same of fewer products than are in flight
+INLINE void few_dots(struct chunk_job *job, const enum dtype type) {
+    const size_t x_step = TILE_BYTES, w_step = PAIRS * x_step;
+    struct rows acc[TILE_ROWS];
+    for (int n = 0; n < job->num_work; n++) {
+        const struct group_work *a = &job->work[n];
+        ALL_ROWS for (int r = 0; r < TILE_ROWS; r++) acc[r] = rows_load(a->sums->sum[r]);
+        for (size_t i = 0; i < (size_t)job->count; i++) {
+            START(0, a, i);
+            STORE(0);
+            ALL_ROWS for (int r = 0; r < TILE_ROWS; r++) {
+                acc[r] = rows_fma(acc[r], rows_load(job->dot[0][r]), rows_load(a->scale + i * LANES));
+                if (quants_has_minimum(type))
+                    acc[r] = rows_fma1(acc[r], rows_load(a->offset + i * LANES),
+                                       a->ones[i * TILE_ROWS + (size_t)r]);
+            }
+        }
+        ALL_ROWS for (int r = 0; r < TILE_ROWS; r++) rows_store(a->sums->sum[r], acc[r]);
+    }
+}
+
+// What minima of `parts` times 32 k from the block-th on are multiplied by
+INLINE void group_ones(float (*ones)[TILE_ROWS], const char *x, size_t ldx, int tokens, int block, int parts,
+                       const enum dtype type) {
+    const int num_halves = has_halves(type) ? 2 : 1;
+    for (int t = 0; t < tokens && quants_has_minimum(type); t++) {
+        const struct act_q8 *a = (const struct act_q8 *)(const void *)(x + (size_t)t * ldx) + block;
+        for (int i = 0; i < parts * num_halves; i++)
+            ones[i][t] = num_halves > 1 ? act_scale(a + i / 2) * (float)act_sum(a + i / 2, i % 2) : a[i].s;
+    }
+}
+
+// Segments of K become one sum as they come: two of equal size are added, then two of those.
+struct tree {
+    struct group_sums level[4][MANY_GROUPS][TILE_PANELS];
+};
+
+static void tree_add(struct tree *tree, int segment, int num_groups) {
+    int level = 0;
+    for (; segment >> level & 1; level++)
+        for (int i = 0; i < num_groups * TILE_PANELS; i++) {
+            const float *a = tree->level[level][0][i].sum[0];
+            float *b = tree->level[3][0][i].sum[0];
+            for (int j = 0; j < TILE_ROWS * LANES; j += ROWS)
+                rows_store(b + j, rows_add(rows_load(a + j), rows_load(b + j)));
+        }
+    if (level < 3)
+        memcpy(tree->level[level], tree->level[3], sizeof tree->level[0][0] * (size_t)num_groups);
+}
+
+// A chunk of 32 k from the first-th on, which is unpacked: of all groups of tokens
+INLINE void multiply_chunk(const struct gemm_tile *tile, struct chunk_job *job, const struct unpacked *u,
+                           const struct groups *groups, struct group_sums (*sums)[TILE_PANELS], int first,
+                           int parts, const enum dtype type) {
+    job->ldx = tile->ld_pairs;
+    job->count = parts * (has_halves(type) ? 2 : 1);
+    job->num_work = groups->num * TILE_PANELS;
+    for (int g = 0; g < groups->num; g++) {
+        size_t t = (size_t)group_begin(groups, g, tile->num_tokens);
+        group_ones(job->ones[g], (const char *)tile->x + t * tile->ldx, tile->ldx, groups->size, first, parts,
+                   type);
+        for (int panel = 0; panel < TILE_PANELS; panel++)
+            job->work[g * TILE_PANELS + panel] = (struct group_work){
+                .x = (const char *)tile->pairs + t * tile->ld_pairs + (size_t)first * TILE_BYTES,
+                .w = (const char *)u->w[panel],
+                .scale = u->scale[panel][0],
+                .offset = u->offset[panel][0],
+                .ones = job->ones[g][0],
+                .sums = &sums[g][panel]};
+    }
+    if (job->count < IN_FLIGHT)
+        few_dots(job, type);
+    else
+        chunk_dots(job, type);
+}
+
+INLINE void gemm_unpacked(const struct gemm_tile *job, const enum dtype type) {
+    const int per_block = dtype_block(type) / 32;
+    const struct groups groups = cut_tokens(job->num_tokens);
+    struct unpacked u;
+    struct tree tree;
+    struct chunk_job chunk;
+    if (quants_has_minimum(type))
+        memset(&chunk.ones, 0, sizeof chunk.ones); // groups may have less than a tile's rows
+    memset(&chunk.dot, 0, sizeof chunk.dot);
+    configure(has_halves(type) ? &halves[groups.size - 1] : &configs[1][groups.size - 1]);
+    for (int segment = 0; segment < job->num_segments; segment++) {
+        memset(tree.level[3], 0, sizeof tree.level[0][0] * (size_t)groups.num);
+        int end = job->bounds[segment + 1];
+        for (int b = job->bounds[segment], blocks; b < end; b += blocks) {
+            int left = (end - b) * per_block, parts = left >= CHUNK       ? CHUNK
+                                                      : left >= IN_FLIGHT ? IN_FLIGHT
+                                                                          : left;
+            blocks = parts / per_block;
+            for (int i = 0; i < parts; i++)
+                for (int panel = 0; panel < TILE_PANELS; panel++)
+                    unpack(&u, panel, i,
+                           (const char *)job->w[panel] + (size_t)(b + i / per_block) * block_bytes(type),
+                           i % per_block, type);
+            for (size_t i = 0; i < (size_t)blocks * job->prefetch.step; i += 64)
+                prefetch_line(job->prefetch.at + (size_t)b * job->prefetch.step + i, true);
+            multiply_chunk(job, &chunk, &u, &groups, tree.level[3], b * per_block, parts, type);
+        }
+        if (job->num_segments > 1)
+            tree_add(&tree, segment, groups.num);
+    }
+    int level = job->num_segments == 1 || job->num_segments == 8 ? 3 : job->num_segments / 2;
+    for (int g = 0; g < groups.num; g++)
+        for (int panel = 0; panel < TILE_PANELS; panel++)
+            finish_group(job, &groups, g, panel, tree.level[level][g][panel].sum[0], 1);
+}
+
+// Few tokens, and what has no pairs, by the table that this one is a copy of.
+#define QUANTISED(type, packed)                                                                              \
+    static void gemm_##type(const struct gemm_tile *job) {                                                   \
+        if (job->pairs)                                                                                      \
+            gemm_unpacked(job, DTYPE_##type);                                                                \
+        else                                                                                                 \
+            cpu_kernels_avx512.gemm[DTYPE_##type](job);                                                      \
+    }
+QUANTISED_MAP(QUANTISED)
+
+static void to_pairs(uint16_t *y, const struct act_q8 *x, int n) {
+    for (int i = 0; i < n; i += 32, x++) {
+        const float d = isnan(x->base) ? x->base : act_scale(x);
+        for (int j = 0; j < 32; j += 16) {
+            __m512 q = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const void *)(x->q + j))));
+            __m512i bits = _mm512_srli_epi32(_mm512_castps_si512(_mm512_mul_ps(q, _mm512_set1_ps(d))), 16);
+            _mm256_storeu_si256((void *)(y + i + j), _mm512_cvtepi32_epi16(bits));
+        }
+    }
 }
 
 void AMX_FILL(struct cpu_kernels *k) {
     k->name = "amx";
     k->gemm[DTYPE_BF16] = gemm_bf16;
     k->tile_tokens[DTYPE_BF16] = MAX_TILE_TOKENS;
+#define ENTRY(type, packed) k->gemm[DTYPE_##type] = gemm_##type;
+    QUANTISED_MAP(ENTRY)
+#undef ENTRY
+    k->to_pairs = to_pairs;
 }

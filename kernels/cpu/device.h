@@ -41,7 +41,7 @@ struct weight {
 
 // Memory for rows of activations in each form, activation_stride() apart.
 struct act_rows {
-    char *floats, *bf16, *q8;
+    char *floats, *bf16, *q8, *pairs;
 };
 
 // Rows [begin, end) of a grouped GEMM, which one of the device's experts multiplies.
@@ -67,6 +67,8 @@ struct routing {
 struct gemm_input {
     const void *data[DTYPE_COUNT]; // by weight dtype
     size_t stride[DTYPE_COUNT];    // bytes from row to row
+    const char *pairs;             // of quantised types, for tiles that unpack them; NULL: none
+    size_t pairs_stride;
     int num_rows;
 };
 

@@ -51,6 +51,8 @@ void cpu_experts_arena(struct device *dev, struct arena *a) {
         dev->slots.bf16 = arena_take(a, slots, activation_stride((wide + 1) * sizeof(uint16_t)));
     if (dtypes & DTYPES_QUANTISED)
         dev->slots.q8 = arena_take(a, slots, activation_stride((wide / 32 + 1) * sizeof(struct act_q8)));
+    if (dtypes & DTYPES_QUANTISED && dev->kernels->to_pairs)
+        dev->slots.pairs = arena_take(a, slots, activation_stride((wide + 1) * sizeof(uint16_t)));
 }
 
 // ---- routing

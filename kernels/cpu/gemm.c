@@ -9,9 +9,10 @@
 enum {
     CACHED_ACTIVATIONS = 1 << 18, // bytes of activations, and
     CACHED_WEIGHTS = 3 << 17,     // of weights, that stay in the L2 cache together
+    CACHED_PAIRS = 1 << 20,       // of activations that tiles of many tokens take
     MANY_ROWS = 64,
     SMALL = 1 << 16, // multiply-adds that are done sooner than another thread wakes
-    TILE = TILE_PANELS * MAX_TILE_TOKENS * LANES,
+    TILE = TILE_PANELS * MANY_TOKENS * LANES,
 };
 
 // ---- activations
@@ -56,6 +57,9 @@ static void prepare_row(const struct prepare *job, int t) {
     }
     if (job->dtypes & DTYPES_QUANTISED)
         k->to_q8(row_of(job, DTYPE_Q8_0, t), x, n);
+    if (job->out->pairs)
+        k->to_pairs((uint16_t *)(uintptr_t)(job->out->pairs + (size_t)t * job->out->pairs_stride),
+                    row_of(job, DTYPE_Q8_0, t), n);
 }
 
 static void prepare_worker(void *ctx, int thread, int num_threads) {
@@ -79,6 +83,10 @@ static struct gemm_input prepare(struct prepare *job, const struct act_rows *row
         a.stride[i] = activation_stride(q8     ? (size_t)(cols / 32) * sizeof(struct act_q8)
                                         : bf16 ? (size_t)(cols + 1) / 2 * 2 * sizeof(uint16_t)
                                                : (size_t)cols * sizeof(float));
+    }
+    if (rows->pairs && job->dtypes & DTYPES_QUANTISED && num_rows >= LEAST_TOKENS) {
+        a.pairs = rows->pairs;
+        a.pairs_stride = activation_stride((size_t)cols * sizeof(uint16_t));
     }
     pool_run_items(job->dev->pool, prepare_worker, job, num_rows, (long long)num_rows * cols > SMALL / 8);
     return a;
@@ -122,10 +130,19 @@ struct matmul {
 // again, and what comes out of it is dropped.
 struct place {
     int part, panel, num_panels;      // 1 or 2
-    int t, n;                         // n <= MAX_TILE_TOKENS
+    int t, n;                         // n <= most_tokens()
     int tile;                         // which of those that follow each other on these groups
     struct prefetch_plan prefetch[2]; // of the part, and of up
 };
+
+// Whether tiles unpack the weights of a part, which pays from some tokens on.
+static bool unpacks(const struct matmul *job, const struct weight_part *p) {
+    return job->x.pairs && DTYPES_QUANTISED & 1u << p->dtype && job->x.num_rows >= LEAST_TOKENS;
+}
+
+static int most_tokens(const struct matmul *job, const struct weight_part *p) {
+    return unpacks(job, p) ? MANY_TOKENS : job->kernels->tile_tokens[p->dtype];
+}
 
 // What the kernels take of it, in the part itself or in up. y: where the sums go, of the first
 // row and token
@@ -136,20 +153,22 @@ static void run_tile(const struct matmul *job, const struct place *at, bool seco
     size_t ldx = job->x.stride[p->dtype];
     bool segments = job->finish == FINISH_ADD || job->finish == FINISH_PART;
     const int all[] = {0, p->num_blocks};
-    job->kernels->gemm[p->dtype](
-        &(struct gemm_tile){.w = {first, at->num_panels == 2 ? first + p->panel_bytes : first},
-                            .x = (const char *)job->x.data[p->dtype] + (size_t)at->t * ldx,
-                            .ldx = ldx,
-                            .num_tokens = at->n,
-                            // A rank that has 4, 2 or 1 of the 8 segments has a whole part of the tree of
-                            // their sums.
-                            .bounds = segments ? job->w->segments : all,
-                            .num_segments = segments ? job->w->num_segments : 1,
-                            .y = y,
-                            .ldy = ldy,
-                            .next_panel = next_panel,
-                            .add = add,
-                            .prefetch = prefetch_of_tile(&at->prefetch[second], first, at->n, at->tile)});
+    job->kernels->gemm[p->dtype](&(struct gemm_tile){
+        .w = {first, at->num_panels == 2 ? first + p->panel_bytes : first},
+        .x = (const char *)job->x.data[p->dtype] + (size_t)at->t * ldx,
+        .ldx = ldx,
+        .pairs = unpacks(job, p) ? job->x.pairs + (size_t)at->t * job->x.pairs_stride : NULL,
+        .ld_pairs = job->x.pairs_stride,
+        .num_tokens = at->n,
+        // A rank that has 4, 2 or 1 of the 8 segments has a whole part of the tree of
+        // their sums.
+        .bounds = segments ? job->w->segments : all,
+        .num_segments = segments ? job->w->num_segments : 1,
+        .y = y,
+        .ldy = ldy,
+        .next_panel = next_panel,
+        .add = add,
+        .prefetch = prefetch_of_tile(&at->prefetch[second], first, at->n, at->tile)});
 }
 
 // Rows of gate (0) or up (1) from a panel on, before they are multiplied.
@@ -208,7 +227,7 @@ static void do_tile(const struct matmul *job, const struct place *at) {
 // the same size.
 static void do_tokens(const struct matmul *job, struct place *at, int t0, int t1) {
     const struct weight_part *part = &job->part[at->part];
-    unsigned most = (unsigned)job->kernels->tile_tokens[part->dtype], n = (unsigned)(t1 - t0);
+    unsigned most = (unsigned)most_tokens(job, part), n = (unsigned)(t1 - t0);
     unsigned tiles = (n + most - 1) / most, small = n / tiles, larger = n % tiles; // as many have one more
     at->prefetch[0] = prefetch_plan(part->panel_bytes, part->num_blocks, (int)tiles);
     if (job->finish == FINISH_GATED)
@@ -248,17 +267,19 @@ static void do_gated_run(const struct matmul *job, int begin, int end) {
 // Panels [begin, end) of a part: some of them stay in the cache while all tokens pass, some tokens at a time.
 static void do_panels(const struct matmul *job, int part, int begin, int end) {
     const struct weight_part *p = &job->part[part];
-    int most = job->kernels->tile_tokens[p->dtype];
+    int most = most_tokens(job, p);
     if (job->finish == FINISH_GATED && job->x.num_rows <= most && job->x.num_rows <= REGISTER_TOKENS) {
         do_gated_run(job, begin, end);
         return;
     }
     size_t panel_pair = p->panel_bytes + (job->finish == FINISH_GATED ? job->part[1].panel_bytes : 0);
     int panels = (int)(CACHED_WEIGHTS / panel_pair) / TILE_PANELS * TILE_PANELS;
-    int tokens = (int)(CACHED_ACTIVATIONS / job->x.stride[p->dtype]), num_rows = job->x.num_rows;
+    int num_rows = job->x.num_rows,
+        tokens = (int)(unpacks(job, p) ? CACHED_PAIRS / job->x.pairs_stride
+                                       : CACHED_ACTIVATIONS / job->x.stride[p->dtype]);
     panels = panels < TILE_PANELS ? TILE_PANELS : panels;
     tokens = tokens < 3 * REGISTER_TOKENS ? 3 * REGISTER_TOKENS : tokens;
-    tokens = tokens < most ? most : tokens;
+    tokens = tokens < most && !unpacks(job, p) ? most : tokens;
     for (int g0 = begin; g0 < end; g0 += panels)
         for (int t0 = 0; t0 < num_rows; t0 += tokens)
             for (int g = g0; g < g0 + panels && g < end; g += TILE_PANELS) {
@@ -349,6 +370,8 @@ static struct matmul group_job(const struct grouped *job, int group) {
     one.x.num_rows = g->end - g->begin;
     for (int i = 0; i < DTYPE_COUNT; i++)
         one.x.data[i] = (const char *)one.x.data[i] + (size_t)g->begin * one.x.stride[i];
+    if (one.x.pairs)
+        one.x.pairs += (size_t)g->begin * one.x.pairs_stride;
     one.y[0] += (size_t)g->begin * (size_t)one.ldy[0];
     for (int i = 0; i < one.w->num_parts; i++) {
         struct weight_part *p = &one.part[i];

@@ -21,8 +21,16 @@ extern "C" {
 #define VEC_INLINE static inline __attribute__((always_inline))
 
 // A GEMM tile is TILE_PANELS panels of LANES rows, times at most MAX_TILE_TOKENS tokens; without AMX at most
-// REGISTER_TOKENS, whose sums vector registers hold.
-enum { LANES = 16, TILE_PANELS = 2, REGISTER_TOKENS = 8, MAX_TILE_TOKENS = 32 };
+// REGISTER_TOKENS, whose sums vector registers hold. With AMX it is MANY_TOKENS where weights are quantised and the tile
+// unpacks them (gemm_tile's pairs); from LEAST_TOKENS on that is faster.
+enum {
+    LANES = 16,
+    TILE_PANELS = 2,
+    REGISTER_TOKENS = 8,
+    MAX_TILE_TOKENS = 32,
+    LEAST_TOKENS = 48,
+    MANY_TOKENS = 256
+};
 enum { NUM_SEGMENTS = 8 }; // of K, in row-parallel matrices (README rule 3), over all ranks
 enum { ATTN_QUERIES = 8, ATTN_TILE = 16, ATTN_STEP = 64, ATTN_CHUNK = 256 };
 enum {
@@ -203,12 +211,14 @@ struct gemm_tile {
     const void *w[TILE_PANELS]; // whole panels
     const void *x;              // activations of token 0
     size_t ldx;                 // bytes from token to token
-    int num_tokens;             // 1..tile_tokens of the type, or 1..REGISTER_TOKENS
-    const int *bounds;          // segment i is the k blocks [bounds[i], bounds[i + 1])
-    int num_segments;           // 1, 2, 4 or 8
-    float *y;                   // of token 0 and panel 0
-    size_t ldy, next_panel;     // floats from token to token, and to the other panel
-    bool add;                   // to what is at y
+    const void *pairs;          // of quantised weights: what to_pairs made of x; NULL: nothing
+    size_t ld_pairs;            // bytes from token to token
+    int num_tokens;         // 1..tile_tokens of the type, or 1..REGISTER_TOKENS; 1..MANY_TOKENS with pairs
+    const int *bounds;      // segment i is the k blocks [bounds[i], bounds[i + 1])
+    int num_segments;       // 1, 2, 4 or 8
+    float *y;               // of token 0 and panel 0
+    size_t ldy, next_panel; // floats from token to token, and to the other panel
+    bool add;               // to what is at y
     struct prefetch prefetch;
 };
 
@@ -286,11 +296,13 @@ struct cpu_kernels {
     void (*rmsnorm)(float *y, const float *x, const float *w, int n, float eps); // w NULL: 1
     // y = (x - mean(x)) * (1 / sqrt(mean((x - mean)^2) + eps)) * w + b; b may be NULL
     void (*layernorm)(float *y, const float *x, const float *w, const float *b, int n, float eps);
-    float (*sum)(const float *x, int n);                     // rule 7, as the next
-    float (*squares)(const float *x, float less, int n);     // the sum of (x - less)^2
-    void (*to_bf16)(uint16_t *y, const float *x, int n);     // rounds to nearest even
-    void (*to_f16)(uint16_t *y, const float *x, int n);      // rounds to nearest even
-    void (*to_q8)(struct act_q8 *y, const float *x, int n);  // n is a multiple of 32
+    float (*sum)(const float *x, int n);                    // rule 7, as the next
+    float (*squares)(const float *x, float less, int n);    // the sum of (x - less)^2
+    void (*to_bf16)(uint16_t *y, const float *x, int n);    // rounds to nearest even
+    void (*to_f16)(uint16_t *y, const float *x, int n);     // rounds to nearest even
+    void (*to_q8)(struct act_q8 *y, const float *x, int n); // n is a multiple of 32
+    // y = q * d of n numbers, exactly, as bf16; NULL: products of quantised types make no use of it
+    void (*to_pairs)(uint16_t *y, const struct act_q8 *x, int n);
     act_fn *act[NUM_ACTS];                                   // ACT_CLAMPED takes 0 for an absent up
     void (*exp)(float *y, const float *x, int n, float max); // y = exp(x - max)
     void (*gate)(float *y, const float *gate, int n);        // y = y * sigmoid(gate)

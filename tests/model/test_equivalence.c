@@ -394,6 +394,39 @@ static void test_families(void **state) {
     num_blocks = 5;
 }
 
+// Steps of so many rows that AMX, where it is, unpacks quantised weights for its tiles.
+static void test_many_rows(void **state) {
+    (void)state;
+    static const struct {
+        const char *arch;
+        int window;
+        struct random_model m;
+    } cases[] = {{NULL, 0, {"Q8_0", {DTYPE_Q8_0}, 1, false}},
+                 {NULL, 0, {"Q4_K and Q6_K", {DTYPE_Q4_K, DTYPE_Q6_K}, 2, false}},
+                 {"gpt-oss", 24, {"MXFP4", {DTYPE_MXFP4}, 1, false}},
+                 {"deepseek2", 0, {"Q8_0", {DTYPE_Q8_0}, 1, false}}};
+    num_output = 6;
+    num_blocks = 10;
+    for (int i = 0; i < (int)(sizeof cases / sizeof *cases); i++) {
+        char path[] = "/tmp/quire-model-XXXXXX";
+        random_shape.arch = cases[i].arch;
+        random_shape.window = cases[i].window;
+        random_model_write_sized(&cases[i].m, 8, 2, 512, path);
+        random_shape.arch = NULL, random_shape.window = 0;
+        random_path = path;
+        alone[0].num = 0;
+        run(&(struct driver_config){.variant = "scalar"}, 0, "", NULL);
+        memcpy(alone, results, sizeof alone);
+        if (here("amx"))
+            for (int threads = 1; threads < 3; threads++)
+                run(&(struct driver_config){.variant = "amx", .threads = threads}, MATES, cases[i].m.name,
+                    NULL);
+        random_path = NULL;
+        unlink(path);
+    }
+    num_blocks = 5;
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_alone),           cmocka_unit_test(test_batched),
@@ -402,7 +435,7 @@ int main(void) {
         cmocka_unit_test(test_threads),         cmocka_unit_test(test_instruction_sets),
         cmocka_unit_test(test_reference),       cmocka_unit_test(test_weight_types),
         cmocka_unit_test(test_quantized_files), cmocka_unit_test(test_cache_types),
-        cmocka_unit_test(test_families),
+        cmocka_unit_test(test_families),        cmocka_unit_test(test_many_rows),
     };
     results = calloc(2 + MATES, sizeof *results);
     prompt[0] = 1;

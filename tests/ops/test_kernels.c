@@ -14,9 +14,12 @@
 #include <stdatomic.h>
 
 enum { NUM_VARIANTS = sizeof variants / sizeof *variants };
-// Products have a table more.
-static const char *const product_variants[] = {"avx512-fma"};
-enum { NUM_PRODUCTS = NUM_VARIANTS + sizeof product_variants / sizeof *product_variants };
+// Products have tables more, the last ones not of BF16 (test_amx).
+static const char *const product_variants[] = {"avx512-fma", "amx", "amx-emulated"};
+enum {
+    NUM_PRODUCTS = NUM_VARIANTS + sizeof product_variants / sizeof *product_variants,
+    FIRST_AMX = NUM_VARIANTS + 1
+};
 static const char *product_variant(int v) {
     return v < NUM_VARIANTS ? variants[v] : product_variants[v - NUM_VARIANTS];
 }
@@ -210,8 +213,22 @@ static bool same_floats(const float *a, const float *b, int n) {
     return true;
 }
 
-// A tile, in pieces of as many tokens as the table takes
+// A tile, in pieces of as many tokens as the table takes: whole where it unpacks weights.
 static void multiply(const struct cpu_kernels *k, enum dtype t, const struct gemm_tile *tile) {
+    if (k->to_pairs && dtype_block(t) > 1 && tile->num_tokens > REGISTER_TOKENS) {
+        struct gemm_tile whole = *tile;
+        size_t blocks = tile->ldx / sizeof(struct act_q8), bytes = (blocks * 64 + 63) / 64 * 64;
+        char *pairs = aligned_alloc(64, bytes * (size_t)tile->num_tokens);
+        for (int i = 0; i < tile->num_tokens; i++)
+            k->to_pairs((uint16_t *)(void *)(pairs + (size_t)i * bytes),
+                        (const struct act_q8 *)(const void *)((const char *)tile->x + (size_t)i * tile->ldx),
+                        (int)blocks * 32);
+        whole.pairs = pairs;
+        whole.ld_pairs = bytes;
+        k->gemm[t](&whole);
+        free(pairs);
+        return;
+    }
     int most = k->tile_tokens[t] > REGISTER_TOKENS ? k->tile_tokens[t] : REGISTER_TOKENS;
     struct gemm_tile piece = *tile;
     for (int left = tile->num_tokens; left > 0; left -= most) {
@@ -234,7 +251,7 @@ static int random_segments(int bounds[NUM_SEGMENTS + 1], int b0, int b1) {
 
 static void test_gemm(void **state) {
     (void)state;
-    enum { BLOCKS = 37, LARGE = 6, N = MAX_TILE_TOKENS, Y = 2 * N * 16 }; // LARGE: of 256
+    enum { BLOCKS = 37, LARGE = 6, N = MANY_TOKENS, Y = 2 * N * 16 }; // LARGE: of 256
     static char panels[2][BLOCKS * 1088], x[N * 8 * LARGE * sizeof(struct act_q8)];
     _Static_assert(sizeof x >= N * BLOCKS * sizeof(struct act_q8), "blocks of 32 fit, too");
     _Static_assert(sizeof panels[0] >= LARGE * sizeof(struct weight_q6k), "the largest blocks fit, too");
@@ -247,7 +264,8 @@ static void test_gemm(void **state) {
             enum dtype t = types[i];
             bool hostile = round % 2, add = round % 5 == 4;
             int blocks = 1 + (int)(random_u32() % (dtype_block(t) > 32 ? LARGE : BLOCKS)), b0 = blocks / 3,
-                n = 1 + (int)(random_u32() % (round % 4 < 2 ? N : REGISTER_TOKENS));
+                n = 1 +
+                    (int)(random_u32() % (round % 4 < 2 ? round % 8 ? MAX_TILE_TOKENS : N : REGISTER_TOKENS));
             int block = dtype_block(t), bounds[NUM_SEGMENTS + 1];
             int segments = round % 3 ? random_segments(bounds, b0, blocks) : 1;
             if (segments == 1)
@@ -258,7 +276,7 @@ static void test_gemm(void **state) {
             uint64_t env = float_env_enter();
             for (int v = 0; v < NUM_PRODUCTS; v++) {
                 const struct cpu_kernels *k = cpu_kernels_find(product_variant(v));
-                if (!k)
+                if (!k || (v >= FIRST_AMX && t == DTYPE_BF16))
                     continue;
                 for (int j = 0; j < Y; j++)
                     y[v][j] = j < 2 * n * 16 && add ? 0.25f : NAN;

@@ -19,13 +19,17 @@ def objdump(*options):
     return subprocess.run(["objdump", *options, OBJECT], capture_output=True, text=True, check=True).stdout
 
 
-def check_shapes():
-    row = re.search(r"^([0-9a-f]+)\s.*\s(\.rodata\S*)\s+([0-9a-f]+)\s+configs$", objdump("-t"), re.M)
-    assert row, "the shapes are no constants"
-    start, section, size = int(row.group(1), 16), row.group(2), int(row.group(3), 16)
-    assert size == 2 * 16 * 64, size
+def constants(name, size):
+    row = re.search(r"^([0-9a-f]+)\s.*\s(\.rodata\S*)\s+([0-9a-f]+)\s+" + name + "$", objdump("-t"), re.M)
+    assert row, f"{name} are no constants"
+    start, section = int(row.group(1), 16), row.group(2)
+    assert int(row.group(3), 16) == size, row.group(3)
     words = re.findall(r"^ [0-9a-f]+ ((?:[0-9a-f]{2,8} ){1,4})", objdump("-s", "-j", section), re.M)
-    data = bytes.fromhex("".join(words).replace(" ", ""))[start:start + size]
+    return bytes.fromhex("".join(words).replace(" ", ""))[start:start + size]
+
+
+def check_shapes():
+    data = constants("configs", 2 * 16 * 64)
     for groups in (1, 2):
         for tokens in range(1, 17):
             palette, first, _, *rest = struct.unpack_from("<BB14s16H16B", data, ((groups - 1) * 16 + tokens - 1) * 64)
@@ -34,6 +38,11 @@ def check_shapes():
             assert rest[:16] == [64] * 2 + second + [64] * 2 + [0] * 10, rest[:16]
             second = [tokens] * 2 if groups > 1 else [0] * 2
             assert rest[16:] == [tokens] * 2 + second + [tokens, 16] + [0] * 10, rest[16:]
+    data = constants("halves", 16 * 64)
+    for tokens in range(1, 17):
+        palette, first, _, *rest = struct.unpack_from("<BB14s16H16B", data, (tokens - 1) * 64)
+        assert (palette, first) == (1, 0), (palette, first)
+        assert rest == [64] * 4 + [32, 64] + [0] * 10 + [tokens] * 5 + [8] + [0] * 10, rest
 
 
 def main():

@@ -97,7 +97,7 @@ struct context {
     void *body_arg;
 };
 
-extern __thread context *ctx __attribute__((tls_model("initial-exec")));
+extern __thread context *ctx;
 extern int order; // the schedule
 
 [[noreturn]] void die(const char *what);

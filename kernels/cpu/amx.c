@@ -347,26 +347,26 @@ INLINE void group_ones(float (*ones)[TILE_ROWS], const char *x, size_t ldx, int 
 
 // Segments of K become one sum as they come: two of equal size are added, then two of those.
 struct tree {
-    struct group_sums level[4][MANY_GROUPS][TILE_PANELS];
+    struct group_sums level[4][MANY_GROUPS * TILE_PANELS]; // the last one: of the segment at hand
 };
 
-static void tree_add(struct tree *tree, int segment, int num_groups) {
+static void tree_add(struct tree *tree, int segment, int num_sums) {
     int level = 0;
     for (; segment >> level & 1; level++)
-        for (int i = 0; i < num_groups * TILE_PANELS; i++) {
-            const float *a = tree->level[level][0][i].sum[0];
-            float *b = tree->level[3][0][i].sum[0];
+        for (int i = 0; i < num_sums; i++) {
+            const float *a = tree->level[level][i].sum[0];
+            float *b = tree->level[3][i].sum[0];
             for (int j = 0; j < TILE_ROWS * LANES; j += ROWS)
                 rows_store(b + j, rows_add(rows_load(a + j), rows_load(b + j)));
         }
     if (level < 3)
-        memcpy(tree->level[level], tree->level[3], sizeof tree->level[0][0] * (size_t)num_groups);
+        memcpy(tree->level[level], tree->level[3], sizeof tree->level[0][0] * (size_t)num_sums);
 }
 
 // A chunk of 32 k from the first-th on, which is unpacked: of all groups of tokens
 INLINE void multiply_chunk(const struct gemm_tile *tile, struct chunk_job *job, const struct unpacked *u,
-                           const struct groups *groups, struct group_sums (*sums)[TILE_PANELS], int first,
-                           int parts, const enum dtype type) {
+                           const struct groups *groups, struct group_sums *sums, int first, int parts,
+                           const enum dtype type) {
     job->ldx = tile->ld_pairs;
     job->count = parts * (has_halves(type) ? 2 : 1);
     job->num_work = groups->num * TILE_PANELS;
@@ -381,7 +381,7 @@ INLINE void multiply_chunk(const struct gemm_tile *tile, struct chunk_job *job, 
                 .scale = u->scale[panel][0],
                 .offset = u->offset[panel][0],
                 .ones = job->ones[g][0],
-                .sums = &sums[g][panel]};
+                .sums = &sums[g * TILE_PANELS + panel]};
     }
     if (job->count < IN_FLIGHT)
         few_dots(job, type);
@@ -392,6 +392,7 @@ INLINE void multiply_chunk(const struct gemm_tile *tile, struct chunk_job *job, 
 INLINE void gemm_unpacked(const struct gemm_tile *job, const enum dtype type) {
     const int per_block = dtype_block(type) / 32;
     const struct groups groups = cut_tokens(job->num_tokens);
+    const size_t num_sums = (size_t)groups.num * TILE_PANELS;
     struct unpacked u;
     struct tree tree;
     struct chunk_job chunk;
@@ -400,7 +401,7 @@ INLINE void gemm_unpacked(const struct gemm_tile *job, const enum dtype type) {
     memset(&chunk.dot, 0, sizeof chunk.dot);
     configure(has_halves(type) ? &halves[groups.size - 1] : &configs[1][groups.size - 1]);
     for (int segment = 0; segment < job->num_segments; segment++) {
-        memset(tree.level[3], 0, sizeof tree.level[0][0] * (size_t)groups.num);
+        memset(tree.level[3], 0, sizeof tree.level[0][0] * num_sums);
         int end = job->bounds[segment + 1];
         for (int b = job->bounds[segment], blocks; b < end; b += blocks) {
             int left = (end - b) * per_block, parts = left >= CHUNK       ? CHUNK
@@ -417,12 +418,12 @@ INLINE void gemm_unpacked(const struct gemm_tile *job, const enum dtype type) {
             multiply_chunk(job, &chunk, &u, &groups, tree.level[3], b * per_block, parts, type);
         }
         if (job->num_segments > 1)
-            tree_add(&tree, segment, groups.num);
+            tree_add(&tree, segment, (int)num_sums);
     }
     int level = job->num_segments == 1 || job->num_segments == 8 ? 3 : job->num_segments / 2;
     for (int g = 0; g < groups.num; g++)
         for (int panel = 0; panel < TILE_PANELS; panel++)
-            finish_group(job, &groups, g, panel, tree.level[level][g][panel].sum[0], 1);
+            finish_group(job, &groups, g, panel, tree.level[level][g * TILE_PANELS + panel].sum[0], 1);
 }
 
 // Few tokens, and what has no pairs, by the table that this one is a copy of.

@@ -264,6 +264,20 @@ static void do_gated_run(const struct matmul *job, int begin, int end) {
     }
 }
 
+// How many tokens pass some panels, so that activations stay in the cache, too.
+static int tokens_at_once(const struct matmul *job, const struct weight_part *p) {
+    enum { FEWEST = 64, WHOLE = 16 }; // tokens that pay for unpacking, and of a tile
+    int rows = job->x.num_rows, most = most_tokens(job, p);
+    if (unpacks(job, p)) {
+        int n = (int)(CACHED_PAIRS / job->x.pairs_stride);
+        int pieces = n < FEWEST ? (rows + FEWEST - 1) / FEWEST : (rows + n - 1) / n;
+        return ((rows + pieces - 1) / pieces + WHOLE - 1) / WHOLE * WHOLE;
+    }
+    int n = (int)(CACHED_ACTIVATIONS / job->x.stride[p->dtype]);
+    n = n < 3 * REGISTER_TOKENS ? 3 * REGISTER_TOKENS : n;
+    return n < most ? most : n;
+}
+
 // Panels [begin, end) of a part: some of them stay in the cache while all tokens pass, some tokens at a time.
 static void do_panels(const struct matmul *job, int part, int begin, int end) {
     const struct weight_part *p = &job->part[part];
@@ -274,12 +288,8 @@ static void do_panels(const struct matmul *job, int part, int begin, int end) {
     }
     size_t panel_pair = p->panel_bytes + (job->finish == FINISH_GATED ? job->part[1].panel_bytes : 0);
     int panels = (int)(CACHED_WEIGHTS / panel_pair) / TILE_PANELS * TILE_PANELS;
-    int num_rows = job->x.num_rows,
-        tokens = (int)(unpacks(job, p) ? CACHED_PAIRS / job->x.pairs_stride
-                                       : CACHED_ACTIVATIONS / job->x.stride[p->dtype]);
+    int num_rows = job->x.num_rows, tokens = tokens_at_once(job, p);
     panels = panels < TILE_PANELS ? TILE_PANELS : panels;
-    tokens = tokens < 3 * REGISTER_TOKENS ? 3 * REGISTER_TOKENS : tokens;
-    tokens = tokens < most && !unpacks(job, p) ? most : tokens;
     for (int g0 = begin; g0 < end; g0 += panels)
         for (int t0 = 0; t0 < num_rows; t0 += tokens)
             for (int g = g0; g < g0 + panels && g < end; g += TILE_PANELS) {

@@ -1,6 +1,6 @@
 // The table of inner loops that each instruction set fills (scalar.c, avx2.c, avxvnni.c, avx512.c from
-// body.h; avx512fma.c and amx.c have products only). Every entry gives the same bits in every table, but for
-// products of bf16 in "amx": kernels/README.md, "Numerics".
+// body.h; avx512fma.c and amx.c have products only, and amx.c what its products read). Every entry gives the
+// same bits in every table, but for products of bf16 in "amx": kernels/README.md, "Numerics".
 #pragma once
 
 #include "half.h"
@@ -15,9 +15,9 @@
 extern "C" {
 #endif
 
-// A vector operation. Inline in builds for sanitizers, too, where nothing else is: gcc 12 puts no vzeroupper behind calls
-// that return vectors, and with it missing Intel takes 180 ns each time that AVX's and SSE's instructions follow
-// each other (Emerald Rapids), in all code from then on.
+// A vector operation. Inline in every build, those for sanitizers, too: gcc 12 puts no vzeroupper behind calls that return
+// vectors, and with it missing Intel takes 180 ns each time that AVX's and SSE's instructions follow each other (Emerald
+// Rapids), in all code from then on.
 #define VEC_INLINE static inline __attribute__((always_inline))
 
 // A GEMM tile is TILE_PANELS panels of LANES rows, times at most MAX_TILE_TOKENS tokens; without AMX at most

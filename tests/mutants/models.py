@@ -351,6 +351,11 @@ ROWS = [
     (AMX, "sum + (first - begin) * LANES", "sum", "test_kernels"),  # rows that two groups share come out a second time
     (AMX, "pair + PAIRS <= end", "pair + PAIRS < end + PAIRS", "test_kernels"),  # bf16 beyond the end of a segment
     (AMX, "TILE_DOT_BF16(3, 4, 5);\n        TILE_LOAD(5, w0, 64);", "TILE_DOT_BF16(3, 4, 5);", "test_kernels"),  # the second group takes the second panel for the first
+    (AMX, "case DTYPE_Q3_K: return 4;", "case DTYPE_Q3_K: return 3;", "test_kernels"),  # unpacked weights one too large
+    (AMX, "isnan(x->base) ? x->base : act_scale(x)", "act_scale(x)", "test_kernels"),  # what is no number becomes a large one
+    (AMX, "for (; segment >> level & 1; level++)", "for (; level < segment && level < 3; level++)", "test_kernels"),  # segments are added in a row
+    (AMX, "STEP(0, 2, a + 1, 0, a, count - 3)", "STEP(0, 2, a + 1, 0, a, count - 4)", "test_kernels"),  # one product's sums twice
+    (AMX, "act_sum(a + i / 2, i % 2)", "act_sum(a + i / 2, 0)", "test_kernels"),  # both halves' minima by the first one's sum
     (FMA, "s->acc[v][t], odd[v], x.odd[t][i]", "s->acc[v][t], odd[v], x.even[t][i]", "test_kernels"),  # one half of a pair times the other's
     # ---- chat templates --------------------------------------------------------------------------------------
     (JINJA % "str", "memcpy(b->marks + at, s->marks + from, to - from);", "(void)at;",

@@ -140,8 +140,15 @@ static bool unpacks(const struct matmul *job, const struct weight_part *p) {
     return job->x.pairs && DTYPES_QUANTISED & 1u << p->dtype && job->x.num_rows >= LEAST_TOKENS;
 }
 
+// Of a part, and where up takes the same tokens of both.
 static int most_tokens(const struct matmul *job, const struct weight_part *p) {
-    return unpacks(job, p) ? MANY_TOKENS : job->kernels->tile_tokens[p->dtype];
+    int most = unpacks(job, p) ? MANY_TOKENS : job->kernels->tile_tokens[p->dtype];
+    const struct weight_part *up = &job->part[1];
+    if (job->finish == FINISH_GATED && p != up) {
+        int other = most_tokens(job, up);
+        most = other < most ? other : most;
+    }
+    return most;
 }
 
 // What the kernels take of it, in the part itself or in up. y: where the sums go, of the first

@@ -157,7 +157,7 @@ static struct weight *ref_weight_load(struct device *dev, const struct weight_de
             weight_free(w);
             return NULL;
         }
-        size_t bytes = (size_t)rows * dtype_row_bytes(t->dtype, cols),
+        size_t bytes = (size_t)rows * (size_t)cols * sizeof(float),
                bias = desc->bias[i].data ? sizeof(float) : 0;
         for (int d = 0; d < desc->bias[i].ndim; d++)
             bias *= (size_t)desc->bias[i].shape[d];
@@ -169,10 +169,11 @@ static struct weight *ref_weight_load(struct device *dev, const struct weight_de
             weight_free(w);
             return NULL;
         }
-        memcpy(w->memory[i], t->data, bytes);
+        w->part[i] =
+            ref_decode(w->memory[i], &(struct ref_matrix){t->data, t->dtype, (int)rows, (int)cols, NULL});
         if (w->bias[i])
             memcpy(w->bias[i], desc->bias[i].data, bias);
-        w->part[i] = (struct ref_matrix){w->memory[i], t->dtype, (int)rows, (int)cols, w->bias[i]};
+        w->part[i].bias = w->bias[i];
         w->num_parts++;
         dev->weight_bytes += bytes;
     }

@@ -30,11 +30,10 @@ void ref_adapters_close(struct ref_adapters *a) {
 }
 
 static bool copy_matrix(struct ref_matrix *m, const struct tensor *t) {
-    size_t bytes = (size_t)t->shape[0] * dtype_row_bytes(t->dtype, t->shape[1]);
-    void *data = malloc(bytes);
-    *m = (struct ref_matrix){data, t->dtype, (int)t->shape[0], (int)t->shape[1], NULL};
+    float *data = malloc((size_t)t->shape[0] * (size_t)t->shape[1] * sizeof *data);
     if (data)
-        memcpy(data, t->data, bytes);
+        *m = ref_decode(data,
+                        &(struct ref_matrix){t->data, t->dtype, (int)t->shape[0], (int)t->shape[1], NULL});
     return data;
 }
 

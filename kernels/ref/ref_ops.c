@@ -114,11 +114,20 @@ float ref_element(const struct ref_matrix *w, int n, int k) {
     return block_element(row + dtype_row_bytes(w->dtype, k / block * block), w->dtype, k % block);
 }
 
+struct ref_matrix ref_decode(float *to, const struct ref_matrix *w) {
+    for (int n = 0; n < w->rows; n++)
+        for (int k = 0; k < w->cols; k++)
+            to[(size_t)n * (size_t)w->cols + (size_t)k] = ref_element(w, n, k);
+    return (struct ref_matrix){to, DTYPE_F32, w->rows, w->cols, w->bias};
+}
+
 void ref_matvec(float *y, const float *x, const struct ref_matrix *w) {
-    for (int n = 0; n < w->rows; n++) {
+    const float *row = w->data;
+    CHECK(w->dtype == DTYPE_F32);
+    for (int n = 0; n < w->rows; n++, row += w->cols) {
         double sum = 0;
         for (int k = 0; k < w->cols; k++)
-            sum += (double)x[k] * (double)ref_element(w, n, k);
+            sum += (double)x[k] * (double)row[k];
         y[n] = (float)(sum + (w->bias ? (double)w->bias[n] : 0));
     }
 }

@@ -9,7 +9,7 @@
 extern "C" {
 #endif
 
-// A weight part as the file gives it.
+// A weight part as the file gives it, or in F32, as the reference keeps it.
 struct ref_matrix {
     const void *data; // (rows, cols)
     enum dtype dtype;
@@ -20,7 +20,10 @@ struct ref_matrix {
 // Element (n, k), dequantised.
 float ref_element(const struct ref_matrix *w, int n, int k);
 
-// y[n] = sum over k of x[k] * w[n][k], + bias[n].  x (cols), y (rows)
+// The same matrix in F32, all elements (rows, cols) in `to`, which the caller owns.
+struct ref_matrix ref_decode(float *to, const struct ref_matrix *w);
+
+// y[n] = sum over k of x[k] * w[n][k], + bias[n].  w: of F32, x (cols), y (rows)
 void ref_matvec(float *y, const float *x, const struct ref_matrix *w);
 
 // y = x / sqrt(mean(x^2) + eps) * w, w NULL: 1.  (n) each

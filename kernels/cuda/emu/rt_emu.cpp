@@ -233,15 +233,20 @@ bool rt_can_matmul(struct rt *rt, const struct rt_gemm *g) {
 bool rt_matmul(struct rt *rt, const struct rt_gemm *g) {
     if (!rt_can_matmul(rt, g))
         return false;
-    for (int i = 0; !rt_failed(rt) && i < g->m; i++)
-        for (int j = 0; j < g->n; j++) {
-            float sum = 0;
-            for (int k = 0; k < g->k; k++)
-                sum += element(g->x, (size_t)i * (size_t)g->ldx + (size_t)k, g->half) *
-                       element(g->w, (size_t)j * (size_t)g->ldw + (size_t)k, g->half);
-            float *y = &g->y[(size_t)i * (size_t)g->ldy + (size_t)j];
+    size_t k = (size_t)g->k;
+    std::vector<float> x(k), w(k * (size_t)g->n);
+    for (size_t i = 0; !rt_failed(rt) && i < w.size(); i++)
+        w[i] = element(g->w, i / k * (size_t)g->ldw + i % k, g->half);
+    for (size_t i = 0; !rt_failed(rt) && i < (size_t)g->m; i++) {
+        for (size_t l = 0; l < k; l++)
+            x[l] = element(g->x, i * (size_t)g->ldx + l, g->half);
+        for (size_t j = 0; j < (size_t)g->n; j++) {
+            float sum = 0, *y = &g->y[i * (size_t)g->ldy + j];
+            for (size_t l = 0; l < k; l++)
+                sum += x[l] * w[j * k + l];
             *y = g->add ? *y + sum : sum;
         }
+    }
     return true;
 }
 

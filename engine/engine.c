@@ -18,6 +18,7 @@
 #include "ranks/workers.h"
 #include "settings.h"
 #include "text/tokenizer_load.h"
+#include "warm_up.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -601,6 +602,17 @@ struct engine *engine_draft(struct engine *e) {
 
 struct adapter *engine_adapter_open(struct engine *e, const char *path, struct err *err) {
     return adapters_open(&e->adapters, path, err);
+}
+
+enum status engine_warm_up(struct engine *e, struct err *err) {
+    CHECK(e->num_in_flight == 0);
+    return warm_up_run(&(struct warm_up){.ranks = e->ranks,
+                                         .workers = e->processes ? &e->workers : NULL,
+                                         .model = &e->model,
+                                         .limits = e->steps[0].batch.limits,
+                                         .block_size = e->info.block_size,
+                                         .max_seqs = e->info.max_num_seqs},
+                       err);
 }
 
 int engine_in_flight(const struct engine *e) { return e->num_in_flight; }

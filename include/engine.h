@@ -115,6 +115,10 @@ struct engine *engine_draft(struct engine *e);
 // STATUS_NOMEM.
 struct adapter *engine_adapter_open(struct engine *e, const char *path, struct err *err);
 
+// Runs steps before the first request, so that it waits neither for kernels to load nor for CUDA graphs: some seconds at
+// most, of process 0. Nothing on CPUs. STATUS_DEVICE as engine_collect().
+enum status engine_warm_up(struct engine *e, struct err *err);
+
 // Steps in flight: plans that were launched and not collected. The engine has the one ring of them; with each
 // it keeps the plan, its batch and its times.
 int engine_in_flight(const struct engine *e);

@@ -79,6 +79,8 @@ static void load_work(uv_work_t *work) {
     app->engine = engine_open(&config, &app->load_err);
     if (app->engine)
         load_adapters(app, &app->load_err);
+    if (app->engine && !app->load_err.code)
+        engine_warm_up(app->engine, &app->load_err);
 }
 
 static void wake_loop(void *arg) { uv_async_send(arg); } // engine thread

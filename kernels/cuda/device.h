@@ -72,6 +72,7 @@ struct experts {
     int32_t *num_groups;
     struct activation h; // (T * k, F) activated gates and ups of slots
     float *out, *shared; // (T * k, D), (T, D) what experts and the shared one give
+    bool counted;        // a layer of this step has begun dev->counts
 };
 
 // Layers with latent attention. Heads multiply as experts do, up to CUDA_LATENT_ROWS rows at a time: slot
@@ -100,6 +101,7 @@ struct mix {
 struct result { // in host memory: what step_out points to
     int32_t *ids, *rank, *top_ids;
     float *logprob, *share, *top_logprobs, *logits, *hidden;
+    struct expert_counts *counts;
     uint8_t *failed;
     int num_rows;
 };
@@ -146,6 +148,7 @@ struct device {
     uint32_t *arrived;
     int max_splits;                                       // that `partial` holds
     float *logits, *max, *adjusted, *adjusted_max, *sums; // (head_rows, ...)
+    uint64_t *sample_parts;                               // likewise, or NULL
     char *keys, *values;                                  // (kv_layers, num_blocks, K, B, d)
     float *key_scales, *value_scales; // (kv_layers, num_blocks, K, B) of an I8 cache, or NULL
     void *arena;                      // all of the above but the cache
@@ -167,6 +170,7 @@ struct device {
     // Results, on the device and (two steps) on the host.
     int32_t *ids, *rank, *top_ids;
     float *logprob, *share, *top_logprobs;
+    struct expert_counts *counts;
     uint8_t *failed;
     struct result result[2];
     uint64_t num_begun, num_synced;

@@ -71,8 +71,11 @@ static void route(struct device *dev, const struct layer *layer) {
                                  .group_rows = group_rows(dev, f),
                                  .slots = e->slots,
                                  .groups = e->groups,
-                                 .num_groups = e->num_groups};
+                                 .num_groups = e->num_groups,
+                                 .counts = dev->counts,
+                                 .begins = !e->counted};
     cuda_group_slots(dev->rt, &g);
+    e->counted = true;
 }
 
 // x holds rows for per_row slots each. g has the epilogue and its output.

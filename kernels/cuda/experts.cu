@@ -178,6 +178,28 @@ __global__ void __launch_bounds__(32) route_rows(struct cuda_route a) {
 
 // ---- slots by expert, in one block
 
+// The sum and the largest of lanes' values, in every lane.
+KD_FN int warp_total(int v) {
+    for (int bits = 16; bits > 0; bits /= 2)
+        v += __shfl_xor_sync(ALL_LANES, v, bits);
+    return v;
+}
+KD_FN int warp_largest(int v) {
+    for (int bits = 16; bits > 0; bits /= 2) {
+        int other = __shfl_xor_sync(ALL_LANES, v, bits);
+        v = other > v ? other : v;
+    }
+    return v;
+}
+
+// A layer's, by one thread: launches of a step come one after the other.
+KD_FN void add_counts(const struct cuda_group_slots &a, int rows, int reads, int busiest) {
+    struct expert_counts c = {};
+    if (!a.begins)
+        c = *a.counts;
+    *a.counts = {c.rows + (uint64_t)rows, c.reads + (uint64_t)reads, c.busiest + (uint64_t)busiest};
+}
+
 __global__ void __launch_bounds__(GROUP_THREADS) group_slots(struct cuda_group_slots a) {
     KD_SHARED(int, count); // (E) slots of each expert, then where its slots and its groups begin
     kd_grid_release();
@@ -192,17 +214,24 @@ __global__ void __launch_bounds__(GROUP_THREADS) group_slots(struct cuda_group_s
             atomicAdd(&count[a.experts[i]], 1);
     __syncthreads();
     if (kd_warp() == 0) {
-        int lane = kd_lane(), slots = 0, groups = 0;
+        int lane = kd_lane(), slots = 0, groups = 0, reads = 0, busiest = 0;
         for (int first = 0; first < E; first += 32) {
             int e = first + lane, n = e < E ? count[e] : 0, m = (n + M - 1) / M;
             int slots_here = slots + warp_scan(n, lane), groups_here = groups + warp_scan(m, lane);
             if (e < E)
                 begin[e] = slots_here - n, group[e] = groups_here - m;
+            reads += n > 0;
+            busiest = n > busiest ? n : busiest;
             slots = __shfl_sync(ALL_LANES, slots_here, 31);
             groups = __shfl_sync(ALL_LANES, groups_here, 31);
         }
-        if (lane == 0)
+        reads = warp_total(reads);
+        busiest = warp_largest(busiest);
+        if (lane == 0) {
             *a.num_groups = groups;
+            if (a.counts)
+                add_counts(a, slots, reads, busiest);
+        }
     }
     __syncthreads();
     for (int e = thread; e < E; e += GROUP_THREADS)

@@ -98,6 +98,12 @@ static void alloc_activations(struct device *dev, struct arena *a) {
     }
 }
 
+// Of struct result's first arrays, in one piece.
+static size_t results_bytes(const struct device *dev) {
+    size_t row = 4 * sizeof(int32_t) + sizeof(uint8_t);
+    return (size_t)dev->max_rows * row + sizeof(struct expert_counts);
+}
+
 static void alloc_arena(struct device *dev, struct arena *a) {
     int R = dev->max_rows;
     alloc_activations(dev, a);
@@ -115,18 +121,22 @@ static void alloc_arena(struct device *dev, struct arena *a) {
     dev->max = arena_alloc(a, groups, sizeof(float));
     dev->adjusted_max = arena_alloc(a, groups, sizeof(float));
     dev->sums = arena_alloc(a, 2 * groups, sizeof(float));
+    if (dev->model.vocab >= CUDA_SAMPLE_VOCAB)
+        dev->sample_parts =
+            arena_alloc(a, rows * CUDA_SAMPLE_SLICES * CUDA_SAMPLE_PART, sizeof *dev->sample_parts);
     if (dev->peers.world > 1)
         cuda_peers_alloc(dev, a);
     void *inputs = arena_alloc(a, work_inputs(&dev->work_config, &dev->inputs, NULL), 1);
     work_inputs(&dev->work_config, &dev->inputs, inputs);
     dev->staging = arena_alloc(a, dev->upload_bytes, 1);
     dev->inputs.upload = dev->staging;
-    // In one piece, so that the first five come back in one copy.
-    dev->ids = arena_alloc(a, (size_t)R * 5, sizeof(int32_t));
+    // In one piece, so that the first six come back in one copy.
+    dev->ids = arena_alloc(a, results_bytes(dev), 1);
     dev->logprob = dev->ids ? (float *)(void *)(dev->ids + R) : NULL;
     dev->rank = dev->ids ? dev->ids + 2 * R : NULL;
     dev->share = dev->ids ? (float *)(void *)(dev->ids + 3 * R) : NULL;
-    dev->failed = dev->ids ? (uint8_t *)(dev->ids + 4 * R) : NULL;
+    dev->counts = dev->ids ? (struct expert_counts *)(void *)(dev->ids + 4 * R) : NULL;
+    dev->failed = dev->ids ? (uint8_t *)(dev->counts + 1) : NULL;
     dev->top_ids = arena_alloc(a, (size_t)R * MAX_TOP_LOGPROBS, sizeof(int32_t));
     dev->top_logprobs = arena_alloc(a, (size_t)R * MAX_TOP_LOGPROBS, sizeof(float));
 }
@@ -134,12 +144,12 @@ static void alloc_arena(struct device *dev, struct arena *a) {
 // Of all that alloc_host() and fill_rope() take.
 static size_t host_bytes(const struct device *dev) {
     size_t R = (size_t)dev->max_rows, V = (size_t)dev->model.vocab, D = (size_t)dev->model.hidden, rope = 0;
-    size_t row = (5 + 2 * MAX_TOP_LOGPROBS) * sizeof(int32_t) +
-                 (dev->limits.keep_logits ? V * sizeof(float) : 0) +
+    size_t row = 2 * MAX_TOP_LOGPROBS * sizeof(int32_t) + (dev->limits.keep_logits ? V * sizeof(float) : 0) +
                  (dev->limits.keep_hidden ? D * sizeof(float) : 0);
     for (int i = 0; i < dev->model.num_ropes; i++)
         rope = rope_elements(dev, i) > rope ? rope_elements(dev, i) : rope;
-    return 2 * (dev->upload_bytes + R * row) + 2 * rope * sizeof(float) + V * sizeof *dev->seen;
+    return 2 * (dev->upload_bytes + results_bytes(dev) + R * row) + 2 * rope * sizeof(float) +
+           V * sizeof *dev->seen;
 }
 
 static bool alloc_host(struct device *dev) {
@@ -148,7 +158,7 @@ static bool alloc_host(struct device *dev) {
     for (int i = 0; i < 2; i++) {
         struct result *r = &dev->result[i];
         ok &= (dev->upload[i] = rt_alloc_host(dev->rt, dev->upload_bytes)) != NULL;
-        ok &= (r->ids = rt_alloc_host(dev->rt, R * 5 * sizeof *r->ids)) != NULL;
+        ok &= (r->ids = rt_alloc_host(dev->rt, results_bytes(dev))) != NULL;
         ok &= (r->top_ids = rt_alloc_host(dev->rt, R * MAX_TOP_LOGPROBS * sizeof *r->top_ids)) != NULL;
         ok &= (r->top_logprobs = rt_alloc_host(dev->rt, R * MAX_TOP_LOGPROBS * sizeof *r->top_logprobs)) !=
               NULL;
@@ -161,7 +171,8 @@ static bool alloc_host(struct device *dev) {
         r->logprob = (float *)(void *)(r->ids + R);
         r->rank = r->ids + 2 * R;
         r->share = (float *)(void *)(r->ids + 3 * R);
-        r->failed = (uint8_t *)(r->ids + 4 * R);
+        r->counts = (struct expert_counts *)(void *)(r->ids + 4 * R);
+        r->failed = (uint8_t *)(r->counts + 1);
     }
     return true;
 }

@@ -250,6 +250,8 @@ struct cuda_group_slots {
     int32_t *slots;                   // (num) by expert; those of an expert in any order
     struct cuda_expert_group *groups; // of up to group_rows slots each
     int32_t *num_groups;
+    struct expert_counts *counts; // of the step, which this adds to, or begins; NULL: not counted
+    bool begins;
 };
 void cuda_group_slots(struct rt *rt, const struct cuda_group_slots *a);
 // How many slots a group should have: 8, 16 or 32.
@@ -607,6 +609,10 @@ struct cuda_row_prep {
     bool xtc;                     // this token has its turn
 };
 
+// What several blocks count of a row: masses of its tokens by the first bits of their logits, and in all.
+enum { CUDA_SAMPLE_SLICES = 8, CUDA_SAMPLE_BINS = 2048, CUDA_SAMPLE_PART = CUDA_SAMPLE_BINS + 1 };
+enum { CUDA_SAMPLE_VOCAB = 16384 }; // tokens from which on that is worth its memory
+
 struct cuda_sample {
     const struct logits_row *rows; // (num_rows); .row < 0: none
     const struct cuda_row_prep *prep;
@@ -617,6 +623,7 @@ struct cuda_sample {
     float *max;                     // (num_rows, ldmax) maxima of groups; ldmax >= V/16 rounded up
     float *adjusted, *adjusted_max; // (num_adjusted, ld), (num_adjusted, ldmax): after entries and mask
     float *sums;                    // (num_rows, 2 * ldmax) scratch
+    uint64_t *parts;                // (num_rows, CUDA_SAMPLE_SLICES, CUDA_SAMPLE_PART) scratch, or NULL
     int num_rows, num_adjusted, vocab, ld, ldmax;
     int first;                             // of num_rows in the results
     int32_t *ids, *rank, *top_ids;         // (R), (R), (R, MAX_TOP_LOGPROBS)

@@ -371,6 +371,7 @@ void cuda_phase_head(struct device *dev, const struct model *model, const struct
                                 .adjusted = dev->adjusted,
                                 .adjusted_max = dev->adjusted_max,
                                 .sums = dev->sums,
+                                .parts = dev->sample_parts,
                                 .num_rows = n,
                                 .num_adjusted = dev->work.num_adjusted,
                                 .vocab = dev->model.vocab,

@@ -10,8 +10,8 @@ enum { GEMM_WORKSPACE = 64 << 20, MAX_BIG_KERNELS = 128, MAX_PLANS = 256 };
 
 // A GEMM of cuBLASLt with the algorithm that it chose for these sizes.
 struct gemm_plan {
-    struct rt_gemm key; // sizes and types; pointers are NULL
-    cublasLtMatmulDesc_t op;
+    struct rt_gemm key;      // sizes and types
+    cublasLtMatmulDesc_t op; // NULL: it has no algorithm for them
     cublasLtMatrixLayout_t x, w, y;
     cublasLtMatmulAlgo_t algorithm;
 };
@@ -351,14 +351,15 @@ static bool find_algorithm(struct rt *rt, struct gemm_plan *p) {
     return num > 0;
 }
 
+// NULL: it cannot be done.
 static struct gemm_plan *find_plan(struct rt *rt, const struct rt_gemm *g) {
     for (int i = 0; i < rt->num_plans; i++)
         if (same_plan(&rt->plans[i].key, g))
-            return &rt->plans[i];
+            return rt->plans[i].op ? &rt->plans[i] : NULL;
     if (rt->num_plans == MAX_PLANS) // rare: many chunk lengths; begin again
         while (rt->num_plans > 0)
             drop_plan(rt, &rt->plans[--rt->num_plans]);
-    struct gemm_plan *p = &rt->plans[rt->num_plans];
+    struct gemm_plan *p = &rt->plans[rt->num_plans++];
     *p = {};
     p->key = *g;
     cudaDataType_t type = g->half ? CUDA_R_16F : CUDA_R_16BF;
@@ -372,12 +373,11 @@ static struct gemm_plan *find_plan(struct rt *rt, const struct rt_gemm *g) {
         blas_ok(rt, lt.MatrixLayoutCreate(&p->w, type, k, n, g->ldw), "cublasLt") &&
         blas_ok(rt, lt.MatrixLayoutCreate(&p->x, type, k, m, g->ldx), "cublasLt") &&
         blas_ok(rt, lt.MatrixLayoutCreate(&p->y, CUDA_R_32F, n, m, g->ldy), "cublasLt");
-    if (!made || !find_algorithm(rt, p)) {
-        drop_plan(rt, p);
-        return NULL;
-    }
-    rt->num_plans++;
-    return p;
+    if (made && find_algorithm(rt, p))
+        return p;
+    drop_plan(rt, p);
+    p->key = *g; // so that it is not asked again
+    return NULL;
 }
 
 // NULL: it cannot be done.

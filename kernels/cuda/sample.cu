@@ -3,12 +3,18 @@
 // the bits of the logits finds the element at a running sum, in three passes that skip every group of 16
 // whose maximum cannot matter.
 //
-// One block adjusts a slice of a row by entries and mask, then one block samples the row.
+// One block adjusts a slice of a row by entries and mask; eight blocks a row count what needs every logit; then one block
+// samples the row. Over 600 lines: every part goes over the same view of a row.
 #include "common.cuh"
 #include "philox.h"
 #include "sampling.h"
 
-enum { ADJUST_THREADS = 256, SAMPLE_THREADS = 512, SAMPLE_WARPS = SAMPLE_THREADS / 32, BINS = 2048 };
+enum {
+    ADJUST_THREADS = 256,
+    SAMPLE_THREADS = 512,
+    SAMPLE_WARPS = SAMPLE_THREADS / 32,
+    BINS = CUDA_SAMPLE_BINS
+};
 
 typedef unsigned long long mass_t; // what atomicAdd() takes
 
@@ -31,8 +37,20 @@ struct view {
     float lowest;            // groups below are skipped
     uint32_t last_key;       // kept: greater keys, and equal ones up to last_id
     int last_id;
-    bool by_mass; // an element counts its unnormalised probability, else 1
+    bool by_mass;          // an element counts its unnormalised probability, else 1
+    const uint64_t *parts; // what count_rows has counted of the row, by slice; NULL: nothing
 };
+
+// Groups of a slice of a row.
+KD_FN void slice_groups(int groups, int slice, int *begin, int *end) {
+    int per = (groups + CUDA_SAMPLE_SLICES - 1) / CUDA_SAMPLE_SLICES;
+    *begin = slice * per < groups ? slice * per : groups;
+    *end = *begin + per < groups ? *begin + per : groups;
+}
+// The mass of a slice.
+KD_FN mass_t mass_of_slice(const view &v, int slice) {
+    return v.parts[slice * CUDA_SAMPLE_PART + CUDA_SAMPLE_BINS];
+}
 
 KD_FN mass_t mass_of(const view &v, float logit) {
     return (mass_t)(uint32_t)kd_mul(exp_exact(kd_div(kd_add(logit, -v.best), v.temperature)), 1073741824.0f);
@@ -80,7 +98,7 @@ KD_FN mass_t scan_block(mass_t v, mass_t *all, struct sample_shared *s) {
 KD_FN mass_t total_of(const view &v, double low, struct sample_shared *s) {
     mass_t sum = 0, all;
     for (int g = (int)threadIdx.x; g < v.groups; g += SAMPLE_THREADS) {
-        if (skips(v, g))
+        if (skips(v, g) || (v.max && (double)kd_add(v.max[g], -v.best) < low))
             continue;
         for (int i = g * CUDA_GROUP; i < g * CUDA_GROUP + CUDA_GROUP && i < v.n; i++)
             if (kept(v, order_key(v.logits[i]), i) && (double)kd_add(v.logits[i], -v.best) >= low)
@@ -103,10 +121,14 @@ KD_FN found find_key(const view &v, mass_t target, struct sample_shared *s) {
     uint32_t prefix = 0;
     for (int pass = 0; pass < 3; pass++) {
         uint32_t num = 1u << width[pass];
-        for (int i = (int)threadIdx.x; i < BINS; i += SAMPLE_THREADS)
+        bool counted = pass == 0 && v.parts;
+        for (int i = (int)threadIdx.x; i < BINS; i += SAMPLE_THREADS) {
             s->bins[i] = 0;
+            for (int k = 0; counted && k < CUDA_SAMPLE_SLICES; k++)
+                s->bins[i] += v.parts[k * CUDA_SAMPLE_PART + i];
+        }
         __syncthreads();
-        for (int g = (int)threadIdx.x; g < v.groups; g += SAMPLE_THREADS) {
+        for (int g = (int)threadIdx.x; g < v.groups && !counted; g += SAMPLE_THREADS) {
             if (skips(v, g) ||
                 (pass > 0 && v.max && order_key(v.max[g]) >> (shift[pass] + width[pass]) < prefix))
                 continue;
@@ -180,13 +202,23 @@ KD_FN int find_id(const view &v, const found &f, struct sample_shared *s) {
 
 // No filter: the place of the sample in the order of ids.
 KD_FN int sample_plain(const view &v, uint64_t bits, struct sample_shared *s) {
-    int begin, end;
-    thread_groups(v, &begin, &end);
-    mass_t mine = 0, total;
-    for (int g = begin; g < end; g++)
+    int first = 0, last = v.groups, slice = 0;
+    mass_t total = 0, point = 0, before = 0, mine = 0;
+    if (v.parts) { // then it is in one slice
+        for (int k = 0; k < CUDA_SAMPLE_SLICES; k++)
+            total += mass_of_slice(v, k);
+        point = philox_below(bits, total);
+        for (; before + mass_of_slice(v, slice) <= point; slice++)
+            before += mass_of_slice(v, slice);
+        slice_groups(v.groups, slice, &first, &last);
+    }
+    int per = (last - first + SAMPLE_THREADS - 1) / SAMPLE_THREADS, begin = first + (int)threadIdx.x * per;
+    for (int g = begin; g < begin + per && g < last; g++)
         for (int i = g * CUDA_GROUP; !skips(v, g) && i < g * CUDA_GROUP + CUDA_GROUP && i < v.n; i++)
             mine += mass_of(v, v.logits[i]);
-    mass_t before = scan_block(mine, &total, s), point = philox_below(bits, total);
+    before += scan_block(mine, &total, s);
+    if (!v.parts)
+        point = philox_below(bits, total);
     if (before <= point && before + mine > point)
         for (int i = begin * CUDA_GROUP; i < v.n; i++) {
             before += mass_of(v, v.logits[i]);
@@ -231,6 +263,7 @@ KD_FN float nth_group(const view &v, int n, struct sample_shared *s) {
     m.last_key = 0;
     m.last_id = m.n;
     m.by_mass = false;
+    m.parts = NULL;
     return key_logit(find_key(m, (mass_t)n, s).key);
 }
 
@@ -248,7 +281,11 @@ KD_FN int sample(view v, const struct logits_row &row, const struct cuda_row_pre
         v.last_key = last.key;
         v.by_mass = true;
     }
-    mass_t total = total_of(v, -INFINITY, s);
+    mass_t total = 0;
+    for (int k = 0; v.parts && k < CUDA_SAMPLE_SLICES; k++)
+        total += mass_of_slice(v, k);
+    if (!v.parts)
+        total = total_of(v, -INFINITY, s);
     double share = ceil(kd_mul_double((double)row.top_p, (double)total));
     mass_t need = share < 1 ? 1 : share < (double)total ? (mass_t)share : total;
     mass_t limit = min_p ? total_of(v, d.low, s) : total;
@@ -261,9 +298,9 @@ KD_FN int sample(view v, const struct logits_row &row, const struct cuda_row_pre
 
 #include "sample_chain.cuh"
 
-// ln of the sum of exp(logit - best): groups, then a binary tree of neighbours (rule 12). sums: (2 * groups).
-KD_FN float log_total(const view &v, float *sums, int room, struct sample_shared *s) {
-    for (int g = (int)threadIdx.x; g < v.groups; g += SAMPLE_THREADS) {
+// The sums of exp(logit - best) of groups [begin, end).
+KD_FN void sum_groups(const view &v, float *sums, int begin, int end) {
+    for (int g = begin + (int)threadIdx.x; g < end; g += SAMPLE_THREADS) {
         float e[CUDA_GROUP];
         for (int i = 0; i < CUDA_GROUP; i++) {
             int id = g * CUDA_GROUP + i;
@@ -274,7 +311,10 @@ KD_FN float log_total(const view &v, float *sums, int room, struct sample_shared
                 e[i] = kd_add(e[i], e[i + n]);
         sums[g] = e[0];
     }
-    __syncthreads();
+}
+
+// ln of the sum of those of all groups, by a binary tree of neighbours (rule 12). sums: (2 * groups).
+KD_FN float log_total(const view &v, float *sums, int room, struct sample_shared *s) {
     float *from = sums, *to = sums + room;
     for (int n = v.groups; n > 1; n = (n + 1) / 2) {
         for (int i = (int)threadIdx.x; i < (n + 1) / 2; i += SAMPLE_THREADS)
@@ -426,6 +466,68 @@ KD_FN void sample_topk(const struct cuda_sample &a, const struct logits_row &row
     }
 }
 
+// Whether all tokens' masses decide which is sampled, and several blocks count them.
+KD_FN bool counts_row(const struct cuda_sample &a, const struct logits_row &row) {
+    return a.parts && row.target < 0 && row.temperature >= 5.42101086242752217e-20f && // 2^-64
+           (row.top_k <= 0 || row.top_k >= a.vocab) && !row.post_sampling && !cuda_row_has_chain(&row);
+}
+
+KD_FN view whole_row(const struct cuda_sample &a, const struct logits_row &row, int r) {
+    view v = {};
+    v.logits = a.logits + (size_t)r * (size_t)a.ld;
+    v.max = a.max + (size_t)r * (size_t)a.ldmax;
+    v.n = a.vocab;
+    v.groups = (a.vocab + CUDA_GROUP - 1) / CUDA_GROUP;
+    v.temperature = row.temperature;
+    v.lowest = -INFINITY;
+    v.last_id = a.vocab;
+    return v;
+}
+// The same row with its entries and mask.
+KD_FN view adjusted_row(const struct cuda_sample &a, const struct cuda_row_prep &d, view v) {
+    if (d.adjusted >= 0) {
+        v.logits = a.adjusted + (size_t)d.adjusted * (size_t)a.ld;
+        v.max = a.adjusted_max + (size_t)d.adjusted * (size_t)a.ldmax;
+    }
+    return v;
+}
+
+// What reads every logit of a row, by several blocks a row: groups' sums for log-probabilities, and masses.
+__global__ void __launch_bounds__(SAMPLE_THREADS, 1) count_rows(struct cuda_sample a) {
+    KD_SHARED(struct sample_shared, s);
+    kd_grid_release();
+    kd_grid_wait();
+    int r = (int)blockIdx.y, begin, end;
+    const struct logits_row row = a.rows[r];
+    if (row.row < 0 || (a.topk && cuda_topk_of_row(&row, a.max_topk) > 0))
+        return;
+    view v = whole_row(a, row, r);
+    slice_groups(v.groups, (int)blockIdx.x, &begin, &end);
+    if (row.num_logprobs >= 0 && row_max(v.max, v.groups, &v.best, s))
+        sum_groups(v, a.sums + (size_t)r * 2 * (size_t)a.ldmax, begin, end);
+    v = adjusted_row(a, a.prep[r], v);
+    if (!counts_row(a, row) || !row_max(v.max, v.groups, &v.best, s))
+        return;
+    uint64_t *part = a.parts + ((size_t)r * CUDA_SAMPLE_SLICES + blockIdx.x) * CUDA_SAMPLE_PART;
+    mass_t mine = 0, all;
+    for (int i = (int)threadIdx.x; i < BINS; i += SAMPLE_THREADS)
+        s->bins[i] = 0;
+    __syncthreads();
+    v.by_mass = true;
+    for (int g = begin + (int)threadIdx.x; g < end; g += SAMPLE_THREADS)
+        for (int i = g * CUDA_GROUP; !skips(v, g) && i < g * CUDA_GROUP + CUDA_GROUP && i < v.n; i++) {
+            mass_t m = mass_of(v, v.logits[i]);
+            mine += m;
+            if (m > 0)
+                atomicAdd(&s->bins[order_key(v.logits[i]) >> 21], m);
+        }
+    scan_block(mine, &all, s); // every thread has counted
+    for (int i = (int)threadIdx.x; i < BINS; i += SAMPLE_THREADS)
+        part[i] = s->bins[i];
+    if (threadIdx.x == 0)
+        part[BINS] = all;
+}
+
 __global__ void __launch_bounds__(SAMPLE_THREADS, 1) sample_rows(struct cuda_sample a) {
     KD_SHARED(struct sample_shared, s);
     kd_grid_release();
@@ -439,14 +541,7 @@ __global__ void __launch_bounds__(SAMPLE_THREADS, 1) sample_rows(struct cuda_sam
         sample_topk(a, row, d, r, s);
         return;
     }
-    view v = {};
-    v.logits = a.logits + (size_t)r * (size_t)a.ld;
-    v.max = a.max + (size_t)r * (size_t)a.ldmax;
-    v.n = a.vocab;
-    v.groups = (a.vocab + CUDA_GROUP - 1) / CUDA_GROUP;
-    v.temperature = row.temperature;
-    v.lowest = -INFINITY;
-    v.last_id = a.vocab;
+    view v = whole_row(a, row, r);
     bool finite = row_max(v.max, v.groups, &v.best, s), failed = !finite;
     float total = 0, share = 0;
     int id = 0;
@@ -461,12 +556,11 @@ __global__ void __launch_bounds__(SAMPLE_THREADS, 1) sample_rows(struct cuda_sam
     if (finite && row.target >= 0) {
         id = row.target;
     } else if (finite) {
-        view e = v;
-        if (d.adjusted >= 0) {
-            e.logits = a.adjusted + (size_t)d.adjusted * (size_t)a.ld;
-            e.max = a.adjusted_max + (size_t)d.adjusted * (size_t)a.ldmax;
+        view e = adjusted_row(a, d, v);
+        if (d.adjusted >= 0)
             failed = !row_max(e.max, e.groups, &e.best, s);
-        }
+        if (counts_row(a, row))
+            e.parts = a.parts + (size_t)r * CUDA_SAMPLE_SLICES * CUDA_SAMPLE_PART;
         left_probs left = {a.top_ids + (size_t)out * MAX_TOP_LOGPROBS,
                            a.top_logprobs + (size_t)out * MAX_TOP_LOGPROBS, &a.logprob[out]};
         if (!failed && row.temperature < 5.42101086242752217e-20f) { // 2^-64
@@ -556,6 +650,8 @@ void cuda_sample(struct rt *rt, const struct cuda_sample *a) {
     if (a->num_adjusted > 0)
         rt_launch(rt, adjust_rows<false>,
                   rt_grid_of((a->vocab + CUDA_SLICE - 1) / CUDA_SLICE, a->num_rows, ADJUST_THREADS, 0), *a);
+    rt_launch(rt, count_rows,
+              rt_grid_of(CUDA_SAMPLE_SLICES, a->num_rows, SAMPLE_THREADS, sizeof(struct sample_shared)), *a);
     rt_launch(rt, sample_rows, rt_grid_of(a->num_rows, 1, SAMPLE_THREADS, sizeof(struct sample_shared)), *a);
 }
 

@@ -65,7 +65,7 @@ static void finish_step(struct device *dev, const struct step *step) {
     bool tops = false;
     for (int i = 0; i < step->num_rows; i++)
         tops |= step->rows[i].num_logprobs > 0;
-    rt_download(dev->rt, r->ids, dev->ids, 4 * R * sizeof(int32_t) + n);
+    rt_download(dev->rt, r->ids, dev->ids, 4 * R * sizeof(int32_t) + sizeof *dev->counts + n);
     if (tops) {
         rt_download(dev->rt, r->top_ids, dev->top_ids, n * MAX_TOP_LOGPROBS * sizeof(int32_t));
         rt_download(dev->rt, r->top_logprobs, dev->top_logprobs, n * MAX_TOP_LOGPROBS * sizeof(float));
@@ -113,6 +113,7 @@ bool cuda_step_begin(struct device *dev, const struct step *step) {
     rt_upload(dev->rt, dev->staging, dev->upload[slot], dev->work.bytes);
     dev->step = step; // until step_end()
     dev->capturing = NULL;
+    dev->experts.counted = false;
     struct graph *g = suits ? find_graph(dev, tokens) : NULL;
     if (g && g->graph) {
         rt_graph_launch(dev->rt, g->graph);
@@ -152,6 +153,7 @@ enum status cuda_sync(struct device *dev, struct step_out *out, struct err *err)
                              .failed = r->failed,
                              .logits = r->logits,
                              .hidden = r->hidden,
-                             .max_top = MAX_TOP_LOGPROBS};
+                             .max_top = MAX_TOP_LOGPROBS,
+                             .experts = *r->counts};
     return dev->peers.world > 1 ? cuda_peers_wait(dev, slot, err) : rt_wait(dev->rt, slot, err);
 }

@@ -45,4 +45,5 @@ void bench_attention(void);
 void bench_others(void);
 void bench_profile(void);
 void bench_experts(void); // bench_cuda_experts.c
+void bench_layers(void);  // bench_cuda_layers.c
 void bench_steps(void);   // bench_cuda_steps.c

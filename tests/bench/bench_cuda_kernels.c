@@ -523,6 +523,7 @@ static void bench_sample(const char *name, float temperature, int top_k, float t
                                     .adjusted = device((size_t)(rows * ld) * 4),
                                     .adjusted_max = device((size_t)(rows * groups) * 4),
                                     .sums = device((size_t)(rows * groups) * 8),
+                                    .parts = device((size_t)rows * CUDA_SAMPLE_SLICES * CUDA_SAMPLE_PART * 8),
                                     .num_rows = rows,
                                     .num_adjusted = entries > 0 ? rows : 0,
                                     .vocab = V,
@@ -891,6 +892,7 @@ void bench_others(void) {
     for (int i = 0; i < 2; i++)
         bench_clear(tiny ? 8 : i ? 2048 : 512, tiny ? 56 : 14328, tiny ? 64 : 14336);
     bench_experts();
+    bench_layers();
     fprintf(md, "\nThe limit is moving the bytes at the bandwidth above; sampling 64 x 151936 is to take "
                 "under 15 µs. "
                 "Local top-k reads maxima of groups, not logits.\n");

@@ -143,6 +143,7 @@ struct slots {
 };
 
 static struct slots make_slots(const int32_t *ids, int num, int E, int group_rows) {
+    static const struct expert_counts before = {1000, 200, 30};
     struct slots s = {.ids = to_device(ids, sizeof *ids * (size_t)num)};
     s.a = (struct cuda_group_slots){.experts = s.ids,
                                     .num = num,
@@ -150,13 +151,31 @@ static struct slots make_slots(const int32_t *ids, int num, int E, int group_row
                                     .group_rows = group_rows,
                                     .slots = poisoned(sizeof(int32_t) * (size_t)num),
                                     .groups = poisoned(sizeof(struct cuda_expert_group) * (size_t)num),
-                                    .num_groups = poisoned(sizeof(int32_t))};
+                                    .num_groups = poisoned(sizeof(int32_t)),
+                                    .counts = to_device(&before, sizeof before)};
     cuda_group_slots(rt, &s.a);
     return s;
 }
 
 static void free_slots(struct slots *s) {
-    rt_free(rt, s->ids), rt_free(rt, s->a.slots), rt_free(rt, s->a.groups), rt_free(rt, s->a.num_groups);
+    rt_free(rt, s->ids), rt_free(rt, s->a.slots), rt_free(rt, s->a.groups), rt_free(rt, s->a.num_groups),
+        rt_free(rt, s->a.counts);
+}
+
+// What slots count, added to what was there.
+static void check_counts(const struct slots *s, const int32_t *ids) {
+    struct expert_counts *got = to_host(s->a.counts, sizeof *got), want = {1000, 200, 30};
+    int rows[CUDA_MAX_EXPERTS] = {0}, busiest = 0;
+    for (int i = 0; i < s->a.num; i++)
+        if (ids[i] >= 0) {
+            int n = ++rows[ids[i]];
+            want.rows++;
+            want.reads += n == 1;
+            busiest = n > busiest ? n : busiest;
+        }
+    want.busiest += (uint64_t)busiest;
+    assert_memory_equal(got, &want, sizeof want);
+    free(got);
 }
 
 // Every slot is in one group, of its own expert, and groups are full but for an expert's last.
@@ -181,6 +200,7 @@ static void check_groups(const int32_t *ids, int num, int E, int group_rows) {
     for (int i = 0; i < num; i++)
         wanted += ids[i] >= 0;
     assert_int_equal(found, wanted);
+    check_counts(&s, ids);
     free(n), free(slots), free(g), free(seen);
     free_slots(&s);
 }
@@ -448,6 +468,19 @@ static void test_company(void **state) {
     }
 }
 
+// A step of `rows` rows counts its own, of all layers.
+static void check_step_counts(const struct fixture *f, int rows, const struct expert_counts *c) {
+    uint64_t most = 0, layers = 0;
+    for (int i = 0; i < f->config.num_layers; i++) {
+        const struct ffn_spec *s = model_ffn(&f->config, i);
+        most += (uint64_t)(rows * s->top_k);
+        layers += s->experts > 0;
+    }
+    assert_true(layers > 0 && c->rows == most);
+    assert_true(c->busiest >= layers && c->busiest <= layers * (uint64_t)rows);
+    assert_true(c->reads * (uint64_t)rows >= c->rows && c->reads <= c->rows);
+}
+
 // CUDA graphs, with rows that are nobody's: the same tokens and log-probabilities as without.
 static void test_graphs(void **state) {
     (void)state;
@@ -469,6 +502,7 @@ static void test_graphs(void **state) {
                 struct batch *b = batch_make(in, pieces, SEQS);
                 replayed += forward(in, &b->step);
                 assert_int_equal(in->ops->sync(in->dev, &out, NULL), STATUS_OK);
+                check_step_counts(f, SEQS, &out.experts);
                 memcpy(logprobs[graphs] + t * SEQS, out.logprob, SEQS * sizeof(float));
                 memcpy(ids[graphs] + t * SEQS, out.ids, SEQS * sizeof(int32_t));
                 free(b);

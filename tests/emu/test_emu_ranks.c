@@ -677,14 +677,21 @@ static void test_refused(void **state) {
     unlink(other);
 }
 
-// Opens a model on two ranks behind tests/tools/fault_backend.c.
-static void open_faulty(struct driver *d, const char *file) {
+// Opens a model on ranks behind tests/tools/fault_backend.c.
+static void open_behind(struct driver *d, const char *file, int ranks, int max_running) {
     setenv("QUIRE_CUDA_MODULE", FAULT_BACKEND, 1);
     setenv("FAULT_MODULE", QUIRE_EMULATED, 1);
-    driver_open(d, &(struct driver_config){.path = file, .device = "cuda", .ranks = 2, .num_blocks = 8});
+    driver_open(d, &(struct driver_config){.path = file,
+                                           .device = "cuda",
+                                           .ranks = ranks,
+                                           .num_blocks = 8,
+                                           .max_running = max_running,
+                                           .max_step_tokens = 64});
     setenv("QUIRE_CUDA_MODULE", QUIRE_EMULATED, 1);
     unsetenv("FAULT_MODULE");
 }
+
+static void open_faulty(struct driver *d, const char *file) { open_behind(d, file, 2, 32); }
 
 static void launch(struct driver *d) {
     const struct plan *plan = sched_step(d->sched, d->max_chunk);
@@ -764,6 +771,8 @@ static void test_runs_ahead(void **state) {
         char verb[16];
         assert_int_equal(sscanf(line, "%d %15s %d", &rank, verb, &step), 3);
         assert_in_range(rank, 0, 1);
+        if (verb[0] == 'r') // a graph
+            continue;
         int *count = verb[0] == 'b' ? begun : ended;
         assert_int_equal(step, ++count[rank]);
         if (count == ended && begun[rank] < step + 1 && step < STEPS)
@@ -771,6 +780,72 @@ static void test_runs_ahead(void **state) {
     }
     fclose(f);
     assert_true(begun[0] == STEPS && begun[1] == STEPS && ended[0] == STEPS - 1 && ended[1] == STEPS);
+    unlink(file), unlink(trace);
+}
+
+// Of a trace: how many steps have begun, and which of them were graphs, of rank 0.
+static int read_trace(const char *path, bool replayed[64]) {
+    FILE *f = fopen(path, "r");
+    int rank, step, begun = 0;
+    char verb[16];
+    memset(replayed, 0, 64 * sizeof *replayed);
+    while (fscanf(f, "%d %15s %d\n", &rank, verb, &step) == 3) {
+        assert_in_range(step, 1, 63);
+        if (rank == 0 && verb[0] == 'b')
+            begun = step;
+        if (rank == 0 && verb[0] == 'r')
+            replayed[step] = true;
+    }
+    fclose(f);
+    return begun;
+}
+
+// After a warm-up the first step that decodes is a graph, and so are all others; bits are those without one.
+static void test_warm_up(void **state) {
+    (void)state;
+    enum { TOKENS = 5 };
+    char file[] = "/tmp/quire-model-XXXXXX", trace[] = "/tmp/quire-trace-XXXXXX";
+    random_model_write_sized(&(struct random_model){"BF16", {DTYPE_BF16}, 1, true}, 8, 2, 256, file);
+    assert_int_equal(close(mkstemp(trace)), 0);
+    for (int ranks = 1; ranks <= 2; ranks++) {
+        struct got *got[3];
+        for (int run = 0; run < 3; run++) { // without; with; with room for the graph of one row
+            struct driver d;
+            struct err err = {0};
+            bool replayed[64];
+            assert_int_equal(truncate(trace, 0), 0);
+            setenv("FAULT_TRACE", trace, 1);
+            if (run == 2)
+                setenv("QUIRE_CUDA_GRAPHS", "1", 1);
+            open_behind(&d, file, ranks, 3);
+            unsetenv("FAULT_TRACE");
+            if (run > 0)
+                assert_int_equal(engine_warm_up(d.engine, &err), STATUS_OK);
+            unsetenv("QUIRE_CUDA_GRAPHS");
+            int before = read_trace(trace, replayed), begun;
+            // Prompts of 8 to 64 tokens; 1, 2 and 3 rows twice
+            assert_int_equal(before, run == 0 ? 0 : run == 1 ? 4 + 6 : 4 + 2);
+            for (int s = 1; s <= before; s++) // they are captured, and nothing is launched twice
+                assert_false(replayed[s]);
+            got[run] = calloc(3, sizeof **got);
+            driver_add(&d, prompt, 9, TOKENS, (struct sampling_params){0});
+            if (run != 2)
+                driver_add(&d, prompt + 3, 12, TOKENS,
+                           (struct sampling_params){.temperature = 0.7f, .seed = 3});
+            driver_run(&d, got[run]);
+            begun = read_trace(trace, replayed);
+            assert_true(begun >= before + TOKENS);
+            for (int s = before + 1; s <= begun; s++)
+                if (replayed[s] != (run > 0 ? s > before + 1 : s > before + 3))
+                    fail_msg("%d ranks, run %d: step %d of %d, %d of warm-up", ranks, run, s, begun, before);
+            assert_same(&got[run][0], &got[0][0], "after a warm-up");
+            if (run == 1)
+                assert_same(&got[run][1], &got[0][1], "after a warm-up");
+            driver_close(&d);
+        }
+        for (int run = 0; run < 3; run++)
+            free(got[run]);
+    }
     unlink(file), unlink(trace);
 }
 
@@ -791,6 +866,7 @@ int main(void) {
         cmocka_unit_test(test_groups),      cmocka_unit_test(test_refused),
         cmocka_unit_test(test_failed_rank), cmocka_unit_test(test_failed_rows),
         cmocka_unit_test(test_company),     cmocka_unit_test(test_runs_ahead),
+        cmocka_unit_test(test_warm_up),
 #endif
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

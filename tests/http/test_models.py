@@ -92,7 +92,7 @@ def reason_of(text):
 
 
 def cuda(start, golden):
-    flags, env = ("--device", "cuda"), {"QUIRE_CUDA_MODULE": str(EMULATED)}
+    flags, env = ("--device", "cuda", "--max-num-seqs", 1, "--max-num-batched-tokens", 64), {"QUIRE_CUDA_MODULE": str(EMULATED)}
     reason = refused(golden, *flags, env=env)
     if not reason:
         path = MODELS / f"{golden['name']}.gguf"
@@ -172,7 +172,7 @@ def test_inspect():
 
 def encoder_on_cuda(start, path, inputs, vectors):
     try:
-        server = start("--device", "cuda", "--kv-cache-dtype", "f32", model=path, env={"QUIRE_CUDA_MODULE": str(EMULATED)})
+        server = start("--device", "cuda", "--kv-cache-dtype", "f32", model=path, env={"QUIRE_CUDA_MODULE": str(EMULATED), "QUIRE_CUDA_GRAPHS": "0"})
     except AssertionError as ended:
         return reason_of(str(ended))
     for ids, vector in sorted(zip(inputs, vectors), key=lambda row: len(row[0]))[:4]:  # the emulator takes long

@@ -165,6 +165,11 @@ ROWS = [
     (CUDA % "gemm.cu", "group.expert * (int)gridDim.y + (int)blockIdx.y,", "(int)blockIdx.y,", "test_emu_experts"),  # experts: the weights of the first
     (CUDA % "gemm_staged.cu", "tile < 0 ? tile : group.expert * tiles + tile", "tile", "test_emu_experts"),  # experts: staged, the weights of the first
     (CUDA % "gemm_staged.cu", "    kd_grid_wait();\n    if ((int)blockIdx.x >= *a.num_groups)", "    if ((int)blockIdx.x >= *a.num_groups)", "test_emu_experts"),  # experts: staged groups are read before they are made
+    (CUDA % "experts.cu", "            reads += n > 0;\n", "            reads += n;\n", "test_emu_experts"),  # counts of experts: rows are reads
+    (CUDA % "experts.c", ".begins = !e->counted", ".begins = false", "test_emu_experts"),  # counts of experts: those of all steps
+    (CUDA % "step.c", "    dev->experts.counted = false;\n", "", "test_emu_experts"),  # the same, but for the first
+    ("engine/warm_up.c", "run_step(k, n, 1, context, 2, err)", "run_step(k, n, 1, context, 1, err)", "test_emu_ranks"),  # warm-up: no graph is captured
+    ("engine/warm_up.c", " && graphs-- > 0", "", "test_emu_ranks"),  # warm-up: more buckets than are kept
     (CUDA % "experts.c", ".per_row = per_row,", ".per_row = per_row > 0,", "test_emu_experts"),  # experts: another row of x
     (CUDA % "weight.c", ".row0 = row0 + i * (m->rows / stack),", ".row0 = row0,", "test_emu_experts"),  # experts: all in the place of one
     (CUDA % "sample.cu", "    if (u == 0x80000000u)\n        u = 0;\n", "", "test_emu_sample"),  # -0 below +0
@@ -172,6 +177,10 @@ ROWS = [
     (CUDA % "sample.cu", "        __syncthreads(); // entries of one token come in order: one a pass\n", "", "test_emu_sample"),  # entries of one token in any order
     (CUDA % "sample.cu", "largest = max[g] < INFINITY ? fmaxf(largest, max[g]) : INFINITY;", "largest = fmaxf(largest, max[g]);",
          "test_emu_sample"),  # a row that holds NaN is sampled from
+    (CUDA % "sample.cu", "        for (; before + mass_of_slice(v, slice) <= point; slice++)\n            before += mass_of_slice(v, slice);\n", "", "test_emu_sample"),  # a sample in the first slice
+    (CUDA % "sample.cu", "        part[i] = s->bins[i];\n", "        part[i] = s->bins[i] / 2;\n", "test_emu_sample"),  # masses of a slice by halves
+    (CUDA % "sample.cu", "(double)kd_add(v.max[g], -v.best) < low)", "(double)kd_add(v.max[g], -v.best) < low / 2)", "test_emu_sample"),  # min-p: groups that count are skipped
+    (CUDA % "sample.cu", "(row.top_k <= 0 || row.top_k >= a.vocab)", "(row.top_k <= 0 || a.vocab > 0)", "test_emu_sample"),  # top-k among masses of all tokens
     (CUDA % "sample.cu", "mass_t need = share < 1 ? 1 :", "mass_t need =", "test_emu_sample"),  # top-p 0 keeps nothing
     (CUDA % "sample.cu", "(key == v.last_key && id <= v.last_id)", "key == v.last_key", "test_emu_sample"),  # ties at the end of top-k
     (CUDA % "sample.cu", "to[i] = 2 * i + 1 < n ? kd_add(from[2 * i], from[2 * i + 1]) : from[2 * i];", "to[i] = kd_add(from[2 * i], 2 * i + 1 < n ? from[2 * i + 1] : from[2 * i]);",

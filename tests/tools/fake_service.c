@@ -245,6 +245,11 @@ enum status engine_follow(struct engine *e, struct err *err) {
     return err_set(err, STATUS_INVALID, "the fake engine follows nobody");
 }
 
+enum status engine_warm_up(struct engine *e, struct err *err) {
+    (void)e, (void)err;
+    return STATUS_OK;
+}
+
 void engine_close(struct engine *e) { free(e); }
 struct engine *engine_draft(struct engine *e) {
     (void)e;

@@ -3,8 +3,8 @@
 //   FAULT_DELAY_US  every step takes so much longer
 //   FAULT_STEP      in this step, counted from 1, the device fails
 //   FAULT_RANK      of this rank alone; else of all
-//   FAULT_TRACE     a file that gets a line when a rank begins a step, and when it has ended one: "0 begins 1"; first how
-//                   it loads kernels, where CUDA_MODULE_LOADING says so: "0 loads EAGER"
+//   FAULT_TRACE     a file that gets a line when a rank begins a step, and when it has ended one: "0 begins 1", also
+//                   "0 replays 1" where that step is a CUDA graph; first how it loads kernels, where CUDA_MODULE_LOADING says so: "0 loads EAGER"
 //
 // A device reads them when it is opened. `--device cuda` loads the module that QUIRE_CUDA_MODULE names.
 #include "backend.h"
@@ -99,7 +99,10 @@ static bool fault_step_begin(struct device *dev, const struct step *step) {
     write_trace(f, "begins", ++f->num_begun);
     if (fails(f, f->num_begun) && f->comm)
         f->comm->ops->abort(f->comm, f->why);
-    return inner->step_begin(dev, step);
+    bool replayed = inner->step_begin(dev, step);
+    if (replayed)
+        write_trace(f, "replays", f->num_begun);
+    return replayed;
 }
 
 static enum status fault_sync(struct device *dev, struct step_out *out, struct err *err) {

@@ -62,13 +62,11 @@ static const char *spec_problem(const struct model_config *m, const struct attn_
     return NULL;
 }
 
-static const char *experts_problem(const struct ffn_spec *f, int world) {
+static const char *experts_problem(const struct model_config *m, const struct ffn_spec *f, int world) {
     if (world > 1)
         return "ranks would share a mixture of experts";
-    if (f->out_bias)
-        return "the shared expert has a bias";
-    if (f->own_norms)
-        return "experts have norms of their own";
+    if (f->own_norms && (f->shared_gate || f->shared_hidden < 1 || block_is_parallel(m->block)))
+        return "experts have norms of their own beside no shared expert, a gated one or attention";
     if (f->experts > CUDA_MAX_EXPERTS || f->top_k < 1 || f->top_k > f->experts)
         return "a layer has too many experts";
     return NULL;
@@ -85,12 +83,8 @@ static const char *model_problem(const struct model_config *m, int world) {
         problem = cuda_mix_problem(&m->mix[i], world);
     for (int i = 0; i < m->num_ffn && !problem; i++)
         problem = m->ffn[i].sparse        ? "gates of the feed-forward are sparse"
-                  : m->ffn[i].experts > 0 ? experts_problem(&m->ffn[i], world)
+                  : m->ffn[i].experts > 0 ? experts_problem(m, &m->ffn[i], world)
                                           : NULL;
-    if (!problem && m->block == BLOCK_SUM_NORM)
-        problem = "the residual stream is normalised after each sum";
-    if (!problem && (m->positions > 0 || m->token_types > 0))
-        problem = "positions or types of tokens have embeddings";
     if (!problem && (m->layer_embed > 0 || m->layer_scale))
         problem = "layers have embeddings or scales of their own";
     if (!problem && m->streams > 0)

@@ -132,7 +132,7 @@ struct device {
     int head_rows;                       // logits rows that are sampled at a time
     struct activation hidden, attn, ffn; // normalised rows; attention output; activated gates and ups
     struct activation last;              // normalised logits rows
-    float *added;              // (T, D) what is scaled before it is added to resid; NULL where nothing is
+    float *added; // (T, D) what is changed before it is added to resid, or with it; NULL: nothing is
     float *resid, *qkv, *wide; // (T, D), (T, q + 2 kv), (T, widest result of cuBLASLt)
     float *last_hidden;        // (head_rows, D), with keep_hidden
     float *gate;               // (T, q) of the attention output; NULL where no layer has one
@@ -236,10 +236,11 @@ void cuda_peers_add(struct device *dev, float *resid, const float *bias, int row
 // What other ranks know of logits rows [0, n) of s, which gets what is found.
 void cuda_peers_gather(struct device *dev, struct cuda_sample *s, int n);
 
-// experts.c. Of a layer with experts: which experts each of the normalised rows takes, and their gate and up; then
-// resid, or `added` where there is one, + or = what they give.
+// experts.c. Of a layer with experts: which experts each of the normalised rows takes; their gate and up; then
+// resid, or `added` where there is one, + or = what they give, with own_norms without the shared one's.
 void cuda_experts_open(struct device *dev);
 void cuda_experts_alloc(struct device *dev, struct arena *a);
+void cuda_experts_route(struct device *dev, const struct layer *layer);
 void cuda_experts_in(struct device *dev, const struct layer *layer);
 void cuda_experts_out(struct device *dev, const struct layer *layer);
 

@@ -42,7 +42,7 @@ static int group_rows(const struct device *dev, const struct ffn_spec *f) {
     return cuda_group_rows(dev->work.num_tokens, f->top_k, f->experts);
 }
 
-static void route(struct device *dev, const struct layer *layer) {
+void cuda_experts_route(struct device *dev, const struct layer *layer) {
     const struct ffn_spec *f = &layer->ffn;
     struct experts *e = &dev->experts;
     int rows = dev->work.num_tokens;
@@ -107,7 +107,6 @@ void cuda_experts_in(struct device *dev, const struct layer *layer) {
     struct activation *h = &dev->experts.h;
     enum act_dtype written = cuda_written_dtype(h);
     int slots = dev->work.num_tokens * layer->ffn.top_k;
-    route(dev, layer);
     if (layer->shared_gate)
         cuda_multiply(dev, layer->shared_gate, &dev->hidden, dev->work.num_tokens, dev->experts.gates, 1);
     multiply(dev, layer, layer->expert_gate_up, &dev->hidden, layer->ffn.top_k,
@@ -132,8 +131,9 @@ void cuda_experts_out(struct device *dev, const struct layer *layer) {
     struct cuda_combine a = {.x = e->out,
                              .experts = e->ids,
                              .weights = layer->ffn.weigh_input ? NULL : e->weights,
-                             .shared = layer->down ? e->shared : NULL,
+                             .shared = layer->down && !layer->ffn.own_norms ? e->shared : NULL,
                              .gate = layer->shared_gate ? e->gates : NULL,
+                             .bias = layer->down ? layer->down->bias : NULL,
                              .y = dev->added ? dev->added : dev->resid,
                              .add = !dev->added,
                              .rows = rows,

@@ -264,9 +264,12 @@ __global__ void __launch_bounds__(COMBINE_THREADS) combine_rows(struct cuda_comb
         part[s] = sum;
     }
     float v = add_segments(part, 1, SEGMENTS);
-    if (a.shared)
-        v = kd_add(v,
-                   a.gate ? kd_mul(a.shared[at], kd_div(1, kd_add(1, exp_of(-a.gate[row])))) : a.shared[at]);
+    if (a.shared) {
+        float shared = a.shared[at];
+        if (a.gate)
+            shared = kd_mul(shared, kd_div(1, kd_add(1, exp_of(-a.gate[row]))));
+        v = kd_add(v, a.bias ? kd_add(shared, a.bias[i]) : shared);
+    }
     a.y[at] = a.add ? kd_add(a.y[at], v) : v;
 }
 

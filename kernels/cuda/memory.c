@@ -26,6 +26,13 @@ static bool any_gate(const struct model_config *m) {
     return false;
 }
 
+static bool any_own_norms(const struct model_config *m) {
+    for (int i = 0; i < m->num_ffn; i++)
+        if (m->ffn[i].own_norms)
+            return true;
+    return false;
+}
+
 // The widest of what comes of the residual stream for attention.
 static int widest_projection(const struct device *dev) {
     const struct attn_spec *a = &dev->model.attn[0];
@@ -58,7 +65,8 @@ static void alloc_activations(struct device *dev, struct arena *a) {
     int T = dev->max_tokens, D = dev->model.hidden;
     size_t rows = (size_t)T;
     dev->resid = arena_alloc(a, rows * (size_t)D, sizeof(float));
-    if (model_scale(dev->model.residual_scale) != 1 || dev->model.post_norms)
+    if (model_scale(dev->model.residual_scale) != 1 || dev->model.post_norms ||
+        dev->model.block == BLOCK_SUM_NORM || any_own_norms(&dev->model))
         dev->added = arena_alloc(a, rows * (size_t)D, sizeof(float));
     if (device_is_latent(dev))
         cuda_latent_alloc(dev, a);

@@ -56,10 +56,13 @@ struct cuda_embed {
     float *resid; // (rows, hidden)
     float factor;
     int rows, hidden, vocab;
+    // Rows of these are added, (types, hidden) and (positions, hidden), or NULL.
+    const float *type_table, *position_table;
+    const int32_t *types, *positions; // (rows); types NULL: all are 0
 };
 void cuda_embed(struct rt *rt, const struct cuda_embed *a);
 
-// resid += factor * norm(x + bias). bias and norm may be NULL.
+// resid += factor * norm(x + bias); of_sum: resid = norm(resid + factor * (x + bias)). bias and norm may be NULL.
 struct cuda_add {
     float *x;                 // (rows, n), changed
     const float *bias, *norm; // (n)
@@ -68,6 +71,7 @@ struct cuda_add {
     int rows, n;
     enum norm_kind kind;
     const float *norm_bias; // (n) or NULL
+    bool of_sum;
 };
 void cuda_add(struct rt *rt, const struct cuda_add *a);
 
@@ -279,6 +283,7 @@ struct cuda_combine {
     const float *weights;   // (rows, top_k) or NULL: 1
     const float *shared;    // (rows, n) or NULL
     const float *gate;      // (rows) shared is multiplied by its sigmoid; or NULL
+    const float *bias;      // (n) then added to shared; or NULL
     float *y;               // (rows, n)
     bool add;
     int rows, n, top_k, num_experts;

@@ -16,6 +16,15 @@ static struct cuda_norm norm_of(const struct device *dev, const struct weight *n
                               .eps = dev->model.norm_eps};
 }
 
+// x (rows, D) = norm(x)
+static void normalise_in_place(struct device *dev, float *x, const struct weight *norm, int rows) {
+    struct cuda_norm a = norm_of(dev, norm, rows);
+    a.x = a.out = x;
+    a.act_dtype = ACT_DTYPE_F32;
+    a.ldout = a.n;
+    cuda_norm(dev->rt, &a);
+}
+
 void cuda_phase_embed(struct device *dev, const struct model *model, const struct step *step) {
     (void)step;
     struct cuda_embed a = {.ids = dev->inputs.ids,
@@ -26,15 +35,14 @@ void cuda_phase_embed(struct device *dev, const struct model *model, const struc
                            .factor = model_scale(dev->model.embed_scale),
                            .rows = dev->work.num_tokens,
                            .hidden = dev->model.hidden,
-                           .vocab = dev->model.vocab};
+                           .vocab = dev->model.vocab,
+                           .type_table = model->types ? model->types->table : NULL,
+                           .position_table = model->positions ? model->positions->table : NULL,
+                           .types = dev->limits.has_types ? dev->inputs.types : NULL,
+                           .positions = dev->inputs.positions};
     cuda_embed(dev->rt, &a);
-    if (model->embed_norm) {
-        struct cuda_norm n = norm_of(dev, model->embed_norm, a.rows);
-        n.out = dev->resid;
-        n.act_dtype = ACT_DTYPE_F32;
-        n.ldout = a.hidden;
-        cuda_norm(dev->rt, &n);
-    }
+    if (model->embed_norm)
+        normalise_in_place(dev, dev->resid, model->embed_norm, a.rows);
 }
 
 // The dtypes in which a weight, or none, takes its input, a bit each.
@@ -200,12 +208,13 @@ void cuda_phase_attn_prefill(struct device *dev, const struct layer *layer, cons
         attend_rows(dev, layer, row, step->num_tokens - row);
 }
 
-// resid += residual_scale * post_norm(added + bias)
+// resid += residual_scale * post_norm(added + bias), or the norm is of the sum
 static void add_scaled(struct device *dev, const float *bias, const struct weight *post_norm) {
-    cuda_add(dev->rt, &(struct cuda_add){dev->added, bias, post_norm ? post_norm->table : NULL, dev->resid,
-                                         model_scale(dev->model.residual_scale), dev->model.norm_eps,
-                                         dev->work.num_tokens, dev->model.hidden, dev->model.norm,
-                                         post_norm ? post_norm->bias : NULL});
+    cuda_add(dev->rt,
+             &(struct cuda_add){dev->added, bias, post_norm ? post_norm->table : NULL, dev->resid,
+                                model_scale(dev->model.residual_scale), dev->model.norm_eps,
+                                dev->work.num_tokens, dev->model.hidden, dev->model.norm,
+                                post_norm ? post_norm->bias : NULL, dev->model.block == BLOCK_SUM_NORM});
 }
 
 // The same of added = all_reduce(x w^T)
@@ -276,8 +285,26 @@ void cuda_phase_ffn_in(struct device *dev, const struct layer *layer, const stru
         normalise_ffn(dev, layer);
     if (layer->gate_up) // with experts the shared one's
         cuda_multiply_ffn(dev, layer->gate_up, &layer->ffn, &dev->hidden, dev->work.num_tokens, &dev->ffn);
-    if (layer->ffn.experts > 0)
-        cuda_experts_in(dev, layer);
+    if (layer->ffn.experts == 0)
+        return;
+    if (layer->ffn.own_norms)
+        normalise(dev, &dev->hidden, layer->router_norm, dev->work.num_tokens, NULL,
+                  dtypes_of(layer->router));
+    cuda_experts_route(dev, layer);
+    if (layer->ffn.own_norms)
+        normalise(dev, &dev->hidden, layer->expert_norm, dev->work.num_tokens, NULL,
+                  dtypes_of(layer->expert_gate_up));
+    cuda_experts_in(dev, layer);
+}
+
+// added = norm(added) + norm(what the shared expert gives + bias)
+static void add_own_norms(struct device *dev, const struct layer *layer) {
+    const struct weight *norm = layer->shared_post_norm;
+    int rows = dev->work.num_tokens;
+    normalise_in_place(dev, dev->added, layer->expert_post_norm, rows);
+    cuda_add(dev->rt, &(struct cuda_add){dev->experts.shared, layer->down->bias, norm->table, dev->added, 1,
+                                         dev->model.norm_eps, rows, dev->model.hidden, dev->model.norm,
+                                         norm->bias, false});
 }
 
 void cuda_phase_ffn_out(struct device *dev, const struct layer *layer, const struct step *step) {
@@ -287,6 +314,8 @@ void cuda_phase_ffn_out(struct device *dev, const struct layer *layer, const str
         return;
     }
     cuda_experts_out(dev, layer);
+    if (layer->ffn.own_norms)
+        add_own_norms(dev, layer);
     if (dev->added)
         add_scaled(dev, NULL, layer->ffn_post_norm);
 }

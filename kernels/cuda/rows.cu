@@ -19,6 +19,8 @@ __global__ void __launch_bounds__(ROW_THREADS) embed_rows(struct cuda_embed a) {
         return;
     }
     size_t first = (size_t)id * (size_t)a.hidden;
+    size_t type = (size_t)(a.types ? a.types[row] : 0) * (size_t)a.hidden;
+    size_t position = a.position_table ? (size_t)a.positions[row] * (size_t)a.hidden : 0;
     const uint8_t *bytes = (const uint8_t *)a.table;
     for (int i = (int)threadIdx.x; i < a.hidden; i += ROW_THREADS) {
         if (a.dtype == DTYPE_F32 || a.dtype == DTYPE_F16 || a.dtype == DTYPE_BF16) {
@@ -33,6 +35,10 @@ __global__ void __launch_bounds__(ROW_THREADS) embed_rows(struct cuda_embed a) {
         }
         if (a.factor != 1)
             y[i] = kd_mul(y[i], a.factor);
+        if (a.type_table)
+            y[i] = kd_add(y[i], a.type_table[type + (size_t)i]);
+        if (a.position_table)
+            y[i] = kd_add(y[i], a.position_table[position + (size_t)i]);
     }
 }
 
@@ -44,6 +50,8 @@ __global__ void __launch_bounds__(ROW_THREADS) add_rows(struct cuda_add a) {
     float *x = a.x + first, *y = a.resid + first, sum = 0, mean = 0, rms = 1;
     for (int i = (int)threadIdx.x; i < a.n; i += ROW_THREADS) {
         x[i] = a.bias ? kd_add(x[i], a.bias[i]) : x[i];
+        if (a.of_sum)
+            x[i] = kd_add(y[i], kd_mul(a.factor, x[i]));
         sum = a.kind == NORM_LAYER ? kd_add(sum, x[i]) : kd_fma(x[i], x[i], sum);
     }
     if (a.norm && a.kind == NORM_LAYER) {
@@ -58,7 +66,7 @@ __global__ void __launch_bounds__(ROW_THREADS) add_rows(struct cuda_add a) {
         float v = a.norm ? kd_mul(kd_mul(kd_add(x[i], -mean), rms), a.norm[i]) : x[i];
         if (a.norm_bias)
             v = kd_add(v, a.norm_bias[i]);
-        y[i] = kd_add(y[i], kd_mul(a.factor, v));
+        y[i] = a.of_sum ? v : kd_add(y[i], kd_mul(a.factor, v));
     }
 }
 

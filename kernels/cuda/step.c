@@ -86,6 +86,8 @@ static void check_step(const struct device *dev, const struct step *step) {
         CHECK(step->ids[t] < dev->model.vocab &&
               (step->ids[t] >= 0 || -1 - step->ids[t] < dev->result[dev->num_begun & 1].num_rows));
         CHECK(step->positions[t] >= 0 && step->positions[t] < l->max_context);
+        CHECK(dev->model.positions == 0 || step->positions[t] < dev->model.positions);
+        CHECK(!step->types || (step->types[t] >= 0 && step->types[t] < dev->model.token_types));
         for (int g = 0; g < step->num_groups; g++)
             CHECK(step->groups[g].slots[t] < (int64_t)l->num_blocks * dev->block_size);
     }

@@ -11,7 +11,7 @@ struct part {
     void **field; // of cuda_inputs
     size_t num, size;
 };
-enum { PARTS_OF_STEP = 6, PARTS_OF_GROUP = 3, PARTS_OF_ATTN = 4 };
+enum { PARTS_OF_STEP = 7, PARTS_OF_GROUP = 3, PARTS_OF_ATTN = 4 };
 enum { MAX_PARTS = PARTS_OF_STEP + PARTS_OF_GROUP * KV_MAX_GROUPS + PARTS_OF_ATTN * MODEL_MAX_SPECS };
 
 int work_graph_rows(int n) {
@@ -44,6 +44,7 @@ static int list_parts(const struct work_config *c, struct cuda_inputs *in, struc
     parts[n++] = (struct part){(void **)&in->ids, T, sizeof *in->ids};
     parts[n++] = (struct part){(void **)&in->positions, T, sizeof *in->positions};
     parts[n++] = (struct part){(void **)&in->seq_of, T, sizeof *in->seq_of};
+    parts[n++] = (struct part){(void **)&in->types, c->limits.has_types ? T : 0, sizeof *in->types};
     parts[n++] = (struct part){(void **)&in->context_len, S, sizeof *in->context_len};
     for (int g = 0; g < c->num_groups; g++) {
         parts[n++] = (struct part){(void **)&in->groups[g].slots, T, sizeof(int64_t)};
@@ -161,8 +162,8 @@ static void copy_part(struct part_cursor *c, void *to, const void *from, size_t 
         memcpy(p, from, bytes);
 }
 
-static void fill_rows(const struct work *p, const struct cuda_inputs *in, struct part_cursor *to,
-                      const struct step *step) {
+static void fill_rows(const struct work *p, const struct work_config *c, const struct cuda_inputs *in,
+                      struct part_cursor *to, const struct step *step) {
     int T = step->num_tokens, all = p->num_tokens;
     int32_t *ids = take_part(to, in->ids, (size_t)all * sizeof *ids);
     int32_t *positions = take_part(to, in->positions, (size_t)all * sizeof *positions);
@@ -176,6 +177,10 @@ static void fill_rows(const struct work *p, const struct cuda_inputs *in, struct
         ids[t] = positions[t] = 0;
         seq_of[t] = -1;
     }
+    size_t num_types = c->limits.has_types ? (size_t)all : 0;
+    int32_t *types = take_part(to, in->types, num_types * sizeof *types);
+    for (size_t t = 0; t < num_types; t++)
+        types[t] = step->types && t < (size_t)T ? step->types[t] : 0;
     copy_part(to, in->context_len, step->context_len, (size_t)step->num_seqs * sizeof *step->context_len);
 }
 
@@ -346,7 +351,7 @@ void work_fill(struct work *p, const struct work_config *c, const struct cuda_in
                        .num_decode = step->num_decode + padding,
                        .num_rows = rows,
                        .one_launch = true};
-    fill_rows(p, in, &to, step);
+    fill_rows(p, c, in, &to, step);
     for (int g = 0; g < c->num_groups; g++)
         fill_group(p, c, in, &to, step, g);
     for (int a = 0; a < c->num_attn; a++) {

@@ -19,6 +19,7 @@ int work_head_rows(const struct step_limits *limits);
 // the upload and are counted from its beginning.
 struct cuda_inputs {
     int32_t *ids, *positions, *seq_of; // (T)
+    int32_t *types;                    // (T) with step_limits.has_types
     int32_t *context_len;              // (S)
     struct {                           // of a KV group
         int64_t *slots;                // (T)

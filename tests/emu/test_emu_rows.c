@@ -7,7 +7,12 @@ static void test_embed(void **state) {
     (void)state;
     static const enum dtype types[] = {DTYPE_F32,  DTYPE_F16,  DTYPE_BF16, DTYPE_Q8_0, DTYPE_Q4_0,
                                        DTYPE_Q4_K, DTYPE_Q5_K, DTYPE_Q6_K, DTYPE_MXFP4};
-    enum { V = 37, ROWS = 5 };
+    enum { V = 37, ROWS = 5, POSITIONS = 9 };
+    float *added = random_floats(POSITIONS * 256, 1),
+          *d_added = to_device(added, POSITIONS * 256 * sizeof *added);
+    int32_t types_of[ROWS] = {0, 1, 1, 0, 1}, positions[ROWS] = {8, 0, 3, 3, 1};
+    int32_t *d_types_of = to_device(types_of, sizeof types_of),
+            *d_positions = to_device(positions, sizeof positions);
     for (size_t t = 0; t < sizeof types / sizeof types[0]; t++) {
         int D = dtype_block(types[t]) > 1 ? 256 : 100;
         struct tensor table = random_tensor(types[t], V, D, 1);
@@ -17,7 +22,20 @@ static void test_embed(void **state) {
              *d_ids = to_device(ids, sizeof ids), *d_sampled = to_device(sampled, sizeof sampled),
              *y = poisoned(sizeof(float) * (size_t)(ROWS * D));
         float factor = t % 2 ? 1 : 0.75f;
-        struct cuda_embed a = {d_ids, d_sampled, d_table, types[t], y, factor, ROWS, D, V};
+        bool placed = t % 3 > 0, typed = t % 3 == 2; // with NULL every row is of type 0
+        struct cuda_embed a = {.ids = d_ids,
+                               .sampled = d_sampled,
+                               .table = d_table,
+                               .dtype = types[t],
+                               .resid = y,
+                               .factor = factor,
+                               .rows = ROWS,
+                               .hidden = D,
+                               .vocab = V,
+                               .type_table = placed ? d_added : NULL,
+                               .position_table = placed ? d_added : NULL,
+                               .types = typed ? d_types_of : NULL,
+                               .positions = d_positions};
         rt_test_order((int)t % SCHEDULES);
         cuda_embed(rt, &a);
         float *got = to_host(y, sizeof(float) * (size_t)(ROWS * D));
@@ -25,6 +43,8 @@ static void test_embed(void **state) {
             int id = ids[r] < 0 ? sampled[-1 - ids[r]] : ids[r];
             for (int i = 0; i < D; i++) {
                 float want = ref_element(&ref, id, i) * factor;
+                if (placed)
+                    want = want + added[typed ? types_of[r] * D + i : i] + added[positions[r] * D + i];
                 // A difference of two products.
                 if (fabsf(got[r * D + i] - want) > 1e-6f * (fabsf(want) + 0.01f))
                     fail_msg("%s row %d column %d: %g, not %g", dtype_name(types[t]), r, i,
@@ -35,6 +55,8 @@ static void test_embed(void **state) {
         free((void *)(uintptr_t)table.data);
         rt_free(rt, d_table), rt_free(rt, d_ids), rt_free(rt, d_sampled), rt_free(rt, y);
     }
+    free(added);
+    rt_free(rt, d_added), rt_free(rt, d_types_of), rt_free(rt, d_positions);
     rt_test_order(0);
 }
 
@@ -148,9 +170,9 @@ static void test_add(void **state) {
     (void)state;
     static const int sizes[] = {1, 31, 172, 500};
     enum { ROWS = 3 };
-    for (int c = 0; c < 4 * 16; c++) {
-        int n = sizes[c / 16];
-        bool biased = c & 1, normed = c & 2, layer = c & 8;
+    for (int c = 0; c < 4 * 32; c++) {
+        int n = sizes[c / 32];
+        bool biased = c & 1, normed = c & 2, layer = c & 8, of_sum = c & 16;
         float factor = c & 4 ? 0.22f : 1, sum[512], normal[512];
         size_t count = (size_t)(ROWS * n);
         float *x = random_floats(count, 2), *resid = random_floats(count, 2),
@@ -167,23 +189,27 @@ static void test_add(void **state) {
                              ROWS,
                              n,
                              layer ? NORM_LAYER : NORM_RMS,
-                             normed && layer && biased ? d_bias : NULL};
+                             normed && layer && biased ? d_bias : NULL,
+                             of_sum};
         rt_test_order(c % SCHEDULES);
         cuda_add(rt, &a);
         float *got = to_host(d_resid, sizeof *x * count);
         for (int r = 0; r < ROWS; r++) {
             for (int i = 0; i < n; i++)
                 sum[i] = x[r * n + i] + (biased ? bias[i] : 0);
+            for (int i = 0; of_sum && i < n; i++)
+                sum[i] = resid[r * n + i] + factor * sum[i];
             if (layer)
                 ref_layernorm(normal, sum, weight, biased ? bias : NULL, n, 1e-5f);
             else
                 ref_rmsnorm(normal, sum, weight, n, 1e-5f);
             for (int i = 0; i < n; i++)
-                resid[r * n + i] += factor * (normed ? normal : sum)[i];
+                resid[r * n + i] = of_sum ? (normed ? normal : sum)[i]
+                                          : resid[r * n + i] + factor * (normed ? normal : sum)[i];
         }
         if (!(distance(got, resid, count) < 1e-6))
-            fail_msg("%d columns, bias %d, norm %d, factor %g: %g", n, biased, normed, (double)factor,
-                     distance(got, resid, count));
+            fail_msg("%d columns, bias %d, norm %d, factor %g, of the sum %d: %g", n, biased, normed,
+                     (double)factor, of_sum, distance(got, resid, count));
         free(x), free(resid), free(bias), free(weight), free(got);
         rt_free(rt, d_x), rt_free(rt, d_resid), rt_free(rt, d_bias), rt_free(rt, d_weight);
     }

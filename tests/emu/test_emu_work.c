@@ -36,6 +36,7 @@ static struct filled fill(const struct work_config *c, const struct piece *piece
     in.limits = c->limits;
     in.model.config.vocab = VOCAB;
     in.model.config.num_groups = c->num_groups;
+    in.model.config.token_types = 3;
     f.batch = batch_make(&in, pieces, n);
     f.base = must_calloc(1, work_inputs(c, &f.inputs, NULL));
     work_inputs(c, &f.inputs, f.base);
@@ -125,6 +126,9 @@ static void check_group(const struct filled *f, int group) {
 
 static void check_upload(const struct work_config *c, const struct piece *pieces, int n) {
     struct filled f = fill(c, pieces, n);
+    if (c->limits.has_types)
+        assert_memory_equal(part_of(&f, f.inputs.types), f.batch->types,
+                            sizeof(int32_t) * (size_t)f.batch->step.num_tokens);
     for (int a = 0; a < c->num_attn; a++) {
         check_tiles(&f, a);
         check_splits(&f, a);
@@ -152,7 +156,8 @@ static void test_upload(void **state) {
                                            .max_seqs = SEQS,
                                            .max_rows = 512,
                                            .max_context = CONTEXT,
-                                           .num_blocks = GROUPS * SEQS * CONTEXT / 16}};
+                                           .num_blocks = GROUPS * SEQS * CONTEXT / 16,
+                                           .has_types = i % 4 == 1}};
         for (int a = 0; a < c.num_attn; a++) // each spec has lists of its own
             c.attn[a] = (struct work_attn_config){groups[(i + a) % 3], windows[(i / 3 + a) % 3],
                                                   (i / 3 + a) % 3 == 1 && i % 2, true};

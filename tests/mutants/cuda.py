@@ -153,6 +153,13 @@ ROWS = [
     (CUDA % "qkv.cu", "norm += (size_t)(head - (kind == 1 ? a.num_heads : 0)) * (size_t)d;", "norm += (size_t)head * (size_t)d;", "test_emu_rows"),  # keys take the weights of other heads
     (CUDA % "qkv.cu", "head_norm(x, d, unit ? NORM_RMS : a.kind, a.eps)", "head_norm(x, d, a.kind, a.eps)", "test_emu_rows"),  # a norm without weights subtracts the mean
     (CUDA % "rows.cu", "if (!a.bias || i >= a.n)", "if (!a.bias)", "test_emu_rows"),  # a bias behind the row counts as its largest
+    (CUDA % "experts.cu", "a.bias ? kd_add(shared, a.bias[i]) : shared);", "shared);", "test_emu_experts"),  # the shared expert without its bias
+    (CUDA % "phases.c", "layer->router_norm, dev->work.num_tokens", "layer->ffn_norm, dev->work.num_tokens", "test_emu_experts"),  # the router takes what the shared expert does
+    (CUDA % "phases.c", "normalise_in_place(dev, dev->added, layer->expert_post_norm, rows);", "", "test_emu_experts"),  # what experts give, as it is
+    (CUDA % "rows.cu", "y[i] = a.of_sum ? v : kd_add", "y[i] = kd_add", "test_emu_rows"),  # what is normalised is added again
+    (CUDA % "work.c", "t < (size_t)T ? step->types[t] : 0", "t < (size_t)T ? step->types[0] : 0", "test_emu_work"),  # a token has the type of the first
+    (CUDA % "phases.c", ".types = dev->limits.has_types ? dev->inputs.types : NULL", ".types = NULL", "test_emu_kinds"),  # one type for both texts
+    (CUDA % "phases.c", "dev->model.block == BLOCK_SUM_NORM});", "false});", "test_emu_kinds"),  # the norm is of what is added
     (CUDA % "phases.c", "    if (!block_is_parallel(dev->model.block))\n", "    if (true)\n", "test_emu_kinds"),  # parallel blocks take what attention has added
     (CUDA % "gemm_common.cuh", "if (a.softcap > 0)", "if (false)", "test_emu_gemm"),  # logits without their cap
     (CUDA % "experts.cu", "(value == top && other < best)", "(value == top && other > best)", "test_emu_experts"),  # experts: of equal scores the higher id
@@ -160,7 +167,7 @@ ROWS = [
     (CUDA % "experts.cu", "if (a.seq_of && a.seq_of[row] < 0)", "if (false)", "test_emu_experts"),  # experts: rows that are nobody's take some
     (CUDA % "experts.cu", "    __syncthreads(); // begin is to be counted up\n", "", "test_emu_experts"),  # experts: groups begin where others have counted
     (CUDA % "experts.cu", "return full + experts < num_slots ? full + experts : num_slots;", "return full > 0 ? full : 1;", "test_emu_experts"),  # experts: groups that are not full have no block
-    (CUDA % "experts.cu", "a.gate ? kd_mul(a.shared[at]", "false ? kd_mul(a.shared[at]", "test_emu_experts"),  # experts: the shared one without its gate
+    (CUDA % "experts.cu", "if (a.gate)\n            shared = kd_mul", "if (false)\n            shared = kd_mul", "test_emu_experts"),  # experts: the shared one without its gate
     (CUDA % "gemm.cu", "    kd_grid_wait();\n    if ((int)blockIdx.x >= *a.num_groups)", "    if ((int)blockIdx.x >= *a.num_groups)", "test_emu_experts"),  # experts: groups are read before they are made
     (CUDA % "gemm.cu", "group.expert * (int)gridDim.y + (int)blockIdx.y,", "(int)blockIdx.y,", "test_emu_experts"),  # experts: the weights of the first
     (CUDA % "gemm_staged.cu", "tile < 0 ? tile : group.expert * tiles + tile", "tile", "test_emu_experts"),  # experts: staged, the weights of the first

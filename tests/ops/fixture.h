@@ -98,6 +98,8 @@ static inline float *group_maxima(const float *logits, int rows, int vocab, int 
     return max;
 }
 
+enum { FIXTURE_OWN_NORMS = 4 }; // of a layer with ffn_spec.own_norms
+
 struct fixture {
     struct model_config config;
     int num_weights;
@@ -322,6 +324,8 @@ static inline struct fixture *fixture_of(const struct model_config *m, enum dtyp
         }
         if (ffn->experts > 0)
             fixture_add_experts(f, ffn, l, dtype, D);
+        for (int n = 0; ffn->own_norms && n < FIXTURE_OWN_NORMS; n++)
+            fixture_add(f, WEIGHT_NORM, l, DTYPE_F32, 1, &one, D, m->norm_bias);
         if (post_norms)
             fixture_add(f, WEIGHT_NORM, l, DTYPE_F32, 1, &one, D, m->norm_bias);
     }
@@ -454,6 +458,10 @@ static inline struct instance *instance_load(const struct fixture *f, struct set
             layer->expert_gate_up = w[n++];
             layer->expert_down = w[n++];
         }
+        const struct weight **own_norms[FIXTURE_OWN_NORMS] = {
+            &layer->router_norm, &layer->expert_norm, &layer->shared_post_norm, &layer->expert_post_norm};
+        for (int i = 0; ffn->own_norms && i < FIXTURE_OWN_NORMS; i++)
+            *own_norms[i] = w[n++];
         if (post_norms)
             layer->ffn_post_norm = w[n++];
     }
@@ -486,7 +494,8 @@ static inline struct instance *instance_open_as(const struct fixture *f, struct 
                                               .max_context = max_context,
                                               .num_blocks = in->first_block + blocks,
                                               .keep_logits = !(flags & INSTANCE_NO_LOGITS),
-                                              .keep_hidden = flags & INSTANCE_HIDDEN});
+                                              .keep_hidden = flags & INSTANCE_HIDDEN,
+                                              .has_types = f->config.token_types > 1});
     return in;
 }
 
@@ -535,7 +544,7 @@ enum { FIXTURE_MIXES = sizeof fixture_mixes / sizeof fixture_mixes[0] };
 
 struct batch {
     struct step step;
-    int32_t ids[8192], positions[8192], query_start[257], context_len[256];
+    int32_t ids[8192], positions[8192], types[8192], query_start[257], context_len[256];
     struct batch_pages {
         int64_t slots[8192];
         int32_t block_start[257], block_ids[65536];
@@ -580,6 +589,7 @@ static inline struct batch *batch_make(struct instance *in, const struct piece *
             int pos = p->start + j;
             b->ids[t] = token_at(in, p->seq, pos);
             b->positions[t] = pos;
+            b->types[t] = in->limits.has_types ? b->ids[t] % in->model.config.token_types : 0;
             if (p->rows || j == p->count - 1)
                 b->rows[r++] = (struct logits_row){.row = t, .target = -1, .top_p = 1, .num_logprobs = 2};
         }
@@ -594,6 +604,7 @@ static inline struct batch *batch_make(struct instance *in, const struct piece *
     s->seq = ++in->seq;
     s->ids = b->ids, s->positions = b->positions, s->query_start = b->query_start;
     s->context_len = b->context_len, s->rows = b->rows;
+    s->types = in->limits.has_types ? b->types : NULL;
     for (int g = 0; g < s->num_groups; g++)
         batch_pages(b, in, g, pieces, n);
     return b;

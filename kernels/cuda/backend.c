@@ -50,15 +50,13 @@ static const char *spec_problem(const struct model_config *m, const struct attn_
         return problem;
     if (a->head_dim > 1024)
         return "the head size is over 1024";
-    if (a->kv_heads != first->kv_heads || a->head_dim != first->head_dim)
-        return "layers differ in the number or the size of their kv heads";
+    if (attn_kv_size(a) != attn_kv_places(a) * model_kv_size(m))
+        return "what layers keep of a token is no multiple of the least of them";
     if (a->rope >= m->num_ropes)
         return "a layer's rotation is not among those of the model";
     if (a->rope >= 0 &&
         (m->ropes[a->rope].dim < 0 || m->ropes[a->rope].dim > a->head_dim || m->ropes[a->rope].dim % 2 != 0))
         return "the rotated part of a head is odd or larger than it";
-    if (a->shares_kv)
-        return "a layer shares the keys of another";
     return NULL;
 }
 
@@ -82,13 +80,16 @@ static const char *model_problem(const struct model_config *m, int world) {
     for (int i = 0; i < m->num_mix && !problem; i++)
         problem = cuda_mix_problem(&m->mix[i], world);
     for (int i = 0; i < m->num_ffn && !problem; i++)
-        problem = m->ffn[i].sparse        ? "gates of the feed-forward are sparse"
-                  : m->ffn[i].experts > 0 ? experts_problem(m, &m->ffn[i], world)
-                                          : NULL;
-    if (!problem && (m->layer_embed > 0 || m->layer_scale))
-        problem = "layers have embeddings or scales of their own";
-    if (!problem && m->streams > 0)
-        problem = "the residual stream is one of several (AltUp)";
+        problem = m->ffn[i].sparse && world > 1 ? "ranks would share sparse gates"
+                  : m->ffn[i].sparse && (m->ffn[i].no_gate || m->ffn[i].experts > 0 || m->ffn[i].in_bias)
+                      ? "sparse gates of experts, or with biases, or none are gates"
+                  : m->layer_scale && m->ffn[i].hidden == 0 ? "a layer without a feed-forward has a factor"
+                  : m->ffn[i].experts > 0                   ? experts_problem(m, &m->ffn[i], world)
+                                                            : NULL;
+    if (!problem && m->block == BLOCK_SUM_NORM && (m->layer_scale || m->layer_embed > 0))
+        problem = "layers have embeddings or scales of their own, and norms of sums";
+    if (!problem)
+        problem = cuda_streams_problem(m);
     if (!problem && m->vocab > 65535 * CUDA_GROUP)
         problem = "the vocabulary is too large for a launch";
     return problem;
@@ -145,8 +146,6 @@ static struct device *cuda_open(const struct backend_host *host, const struct de
     rt_describe(dev->rt, &dev->info);
     dev->host = host;
     dev->model = *config->model;
-    dev->kv_heads = dev->model.attn[0].kv_heads;
-    dev->head_dim = dev->model.attn[0].head_dim;
     for (int i = 0; i < dev->model.num_attn; i++)
         dev->max_q = max_int(dev->max_q, spec_q_size(&dev->model.attn[i]));
     for (int i = 0; i < dev->model.num_ffn; i++)
@@ -169,7 +168,7 @@ static struct device *cuda_open(const struct backend_host *host, const struct de
 
 static void cuda_info(struct device *dev, struct device_info *info) {
     struct rt_info now;
-    struct cuda_kv kv = cuda_kv_of(dev, 0);
+    struct cuda_kv kv = cuda_kv_of(dev, &dev->model.attn[0], 0);
     rt_describe(dev->rt, &now);
     memset(info, 0, sizeof *info);
     snprintf(info->name, sizeof info->name, "cuda %s%s", now.name, dev->exact ? ", exact" : "");
@@ -192,6 +191,7 @@ const struct backend_ops backend_cuda = {
     .reserve = cuda_reserve,
     .step_begin = cuda_step_begin,
     .embed = cuda_phase_embed,
+    .layer_in = cuda_phase_layer_in,
     .qkv = cuda_phase_qkv,
     .attn_prefill = cuda_phase_attn_prefill,
     .attn_decode = cuda_phase_attn_decode,
@@ -200,6 +200,7 @@ const struct backend_ops backend_cuda = {
     .mix_out = cuda_phase_mix_out,
     .ffn_in = cuda_phase_ffn_in,
     .ffn_out = cuda_phase_ffn_out,
+    .layer_out = cuda_phase_layer_out,
     .head = cuda_phase_head,
     .resid_export = cuda_phase_resid_export,
     .resid_import = cuda_phase_resid_import,

@@ -1,5 +1,5 @@
 // What the host parts of the CUDA backend share. Calls between files point one way:
-// backend.c -> phases.c, step.c, memory.c, weight.c -> experts.c, latent.c, mix.c, peers.c, kv.c, multiply.c, work.c.
+// backend.c -> phases.c, step.c, memory.c, weight.c -> experts.c, latent.c, mix.c, streams.c, peers.c, kv.c, multiply.c, work.c.
 #pragma once
 
 #include "arena.h"
@@ -98,6 +98,20 @@ struct mix {
     struct activation out; // (T, values)
 };
 
+// What layers take of a token's own embeddings.
+struct own {
+    float *embed;        // (T, L*P)
+    float *gate;         // (T, P rounded up to 8)
+    struct activation h; // (T, P)
+};
+
+struct streams {
+    float *rows;           // (MODEL_STREAMS, T, D)
+    float *laurel;         // (T, D)
+    float *made, *merged;  // (MODEL_STREAMS - 1, head_rows, D), (head_rows, D)
+    struct activation low; // (T, R)
+};
+
 struct result { // in host memory: what step_out points to
     int32_t *ids, *rank, *top_ids;
     float *logprob, *share, *top_logprobs, *logits, *hidden;
@@ -111,19 +125,22 @@ struct device {
     struct rt_info info;
     const struct backend_host *host;
     struct model_config model;
-    int kv_heads, head_dim; // of every attn_spec
-    int max_q, max_ffn;     // the widest queries and hidden layer of any spec, experts apart
+    int max_q, max_ffn; // the widest queries and hidden layer of any spec, experts apart
     struct experts experts;
     struct latent latent;
     struct mix mix;
+    struct own own;
+    struct streams streams;
     enum dtype kv_dtype;
     int block_size;
-    bool exact, fast; // fast: attention has kernels for this shape
+    bool exact;
+    bool fast[MODEL_MAX_SPECS]; // attention of the spec goes through the kernels with splits and tiles
     struct weight *weights;
     size_t weight_bytes;
     unsigned layouts; // of loaded matrices, a bit each
-    // That the weights of hidden, attention, FFN, experts' and recurrent inputs need, a bit each; then of latent.q, key and out.
-    unsigned act_dtypes[8];
+    // That the weights of hidden, attention, FFN, experts' and recurrent inputs need, a bit each; then of latent.q, key and out;
+    // of own.h; of streams.low.
+    unsigned act_dtypes[10];
     size_t largest_quantised; // elements of the largest matrix that cuBLASLt must get as bf16
 
     struct step_limits limits;
@@ -149,10 +166,10 @@ struct device {
     int max_splits;                                       // that `partial` holds
     float *logits, *max, *adjusted, *adjusted_max, *sums; // (head_rows, ...)
     uint64_t *sample_parts;                               // likewise, or NULL
-    char *keys, *values;                                  // (kv_layers, num_blocks, K, B, d)
-    float *key_scales, *value_scales; // (kv_layers, num_blocks, K, B) of an I8 cache, or NULL
-    void *arena;                      // all of the above but the cache
-    int logits_ld, num_maxima;        // padded logits of a row, and the maxima of their groups
+    char *keys;                                           // the cache (kv.c)
+    float *scales;                                        // of an I8 cache, or NULL
+    void *arena;                                          // all of the above but the cache
+    int logits_ld, num_maxima; // padded logits of a row, and the maxima of their groups
 
     struct work_config work_config;
     struct cuda_inputs inputs;
@@ -179,18 +196,21 @@ struct device {
 static inline int round_up(int n, int to) { return (n + to - 1) / to * to; }
 static inline int spec_q_size(const struct attn_spec *a) { return a->heads * a->head_dim; }
 static inline bool device_is_latent(const struct device *d) { return d->model.attn[0].kind == ATTN_LATENT; }
-// Whether attention of these layers goes through the kernels with splits and tiles.
-static inline bool device_is_fast(const struct device *d, const struct attn_spec *a) {
-    return d->fast && a->softcap == 0 && !a->bidirectional;
+// What a spec has its own columns of in the product of q, k and v.
+static inline int spec_qkv_size(const struct attn_spec *a) {
+    return spec_q_size(a) + (a->shares_kv ? 0 : 2 * attn_kv_size(a));
 }
-static inline int device_kv_size(const struct device *d) { return d->kv_heads * d->head_dim; }
 
 // kv.c
-size_t cuda_kv_array_bytes(const struct device *dev);   // from keys or values of one of kv_layers to the next
-size_t cuda_kv_array_vectors(const struct device *dev); // their number
-int cuda_kv_page_arrays(const struct device *dev);      // pieces of a page as large as the keys of a layer
+bool cuda_kv_whole_pages(const struct device *dev);   // a page lies in one piece
+size_t cuda_kv_array_bytes(const struct device *dev); // from keys or values of one of kv_layers to the next
+int cuda_kv_page_arrays(const struct device *dev);    // places of a page, those of keys and those of values
+int cuda_kv_page_scale(const struct device *dev, int group); // pieces of a page of a group, where it is one
+// Of an I8 cache, scales of heads of the size, and how many of them a page has; 0: it is that of a spec before.
+float *cuda_kv_scales(const struct device *dev, int head_dim);
+size_t cuda_kv_page_scales(const struct device *dev, int spec);
 size_t cuda_kv_block_bytes(struct device *dev);
-struct cuda_kv cuda_kv_of(const struct device *dev, int kv_layer);
+struct cuda_kv cuda_kv_of(const struct device *dev, const struct attn_spec *attn, int kv_layer);
 void cuda_kv_copy(struct device *dev, const struct kv_move *moves, int num_moves);
 
 // memory.c
@@ -216,6 +236,8 @@ void cuda_phase_mix(struct device *dev, const struct layer *layer, const struct 
 void cuda_phase_mix_out(struct device *dev, const struct layer *layer, const struct step *step);
 void cuda_phase_ffn_in(struct device *dev, const struct layer *layer, const struct step *step);
 void cuda_phase_ffn_out(struct device *dev, const struct layer *layer, const struct step *step);
+void cuda_phase_layer_in(struct device *dev, const struct layer *layer, const struct step *step); // streams.c
+void cuda_phase_layer_out(struct device *dev, const struct layer *layer, const struct step *step);
 void cuda_phase_head(struct device *dev, const struct model *model, const struct step *step);
 void cuda_phase_resid_export(struct device *dev, float *dst, const struct step *step);
 void cuda_phase_resid_import(struct device *dev, const float *src, const struct step *step);
@@ -260,7 +282,27 @@ void cuda_mix_alloc(struct device *dev, struct arena *a);
 // Of the normalised rows what goes into the output matrix.
 void cuda_mix_rows(struct device *dev, const struct layer *layer);
 
+// streams.c. NULL: there are kernels for the model's.
+const char *cuda_streams_problem(const struct model_config *m);
+void cuda_streams_alloc(struct device *dev, struct arena *a);
+// Makes the others of resid; adds LAuReL to it; corrects all, and what embed_gate takes goes to `added`.
+void cuda_streams_in(struct device *dev, const struct model *model);
+void cuda_streams_attended(struct device *dev, const struct layer *layer);
+void cuda_streams_out(struct device *dev, const struct layer *layer);
+// Adds `added`, normalised, to all but resid.
+void cuda_streams_add(struct device *dev, const struct layer *layer);
+// (n, D) their mean, of logits rows
+const float *cuda_streams_head(struct device *dev, const struct model *model, const struct logits_row *rows,
+                               int n);
+
 // multiply.c
+// The dtypes in which a weight, or none, takes its input, a bit each.
+unsigned cuda_dtypes_of(const struct weight *w);
+struct cuda_norm cuda_norm_of(const struct device *dev, const float *from, const struct weight *norm,
+                              int rows);
+// Normalises rows of from (., D) in these dtypes; norm NULL: as they are. of: which rows, or NULL.
+void cuda_normalise(struct device *dev, struct activation *x, const float *from, const struct weight *norm,
+                    int rows, const struct logits_row *of, unsigned dtypes);
 // y = x w^T into columns of y (m, ldy), bias apart.
 void cuda_multiply(struct device *dev, const struct weight *w, const struct activation *x, int m, float *y,
                    int ldy);

@@ -1,71 +1,140 @@
 // Where keys and values lie: for each of kv_layers the keys of all pages, then the values; pages of every KV
 // group come from the one pool. Of latent attention there are keys alone, which are the values, too. Where layers keep
-// recurrent state, a page lies in one piece instead: kernels find keys and values of one layer by page ids times the pieces
-// of a page (work.c), as if all pieces were pages.
+// recurrent state, or differ in what they keep, a page lies in one piece instead: kernels find keys and values of one layer
+// by page ids times the pieces of a page (work.c), as if all pieces were pages. A piece is what the layers of the group
+// keep, one or several places.
 #include "device.h"
 
 #include "log.h"
 
-size_t cuda_kv_array_vectors(const struct device *dev) {
-    size_t pages = dev->model.state_layers > 0 ? 1 : (size_t)dev->limits.num_blocks;
-    return pages * (size_t)(dev->block_size * dev->kv_heads);
+static bool layers_differ(const struct model_config *m) {
+    for (int i = 1; i < m->num_attn; i++)
+        if (m->attn[i].kv_heads != m->attn[0].kv_heads || m->attn[i].head_dim != m->attn[0].head_dim)
+            return true;
+    return false;
+}
+
+bool cuda_kv_whole_pages(const struct device *dev) {
+    return dev->model.state_layers > 0 || layers_differ(&dev->model);
+}
+
+static size_t place_elems(const struct device *dev) {
+    return (size_t)dev->block_size * (size_t)model_kv_size(&dev->model);
+}
+
+static size_t array_elems(const struct device *dev) {
+    return (cuda_kv_whole_pages(dev) ? 1 : (size_t)dev->limits.num_blocks) * place_elems(dev);
 }
 
 size_t cuda_kv_array_bytes(const struct device *dev) {
-    return cuda_kv_array_vectors(dev) * dtype_row_bytes(dev->kv_dtype, dev->head_dim);
+    return array_elems(dev) * dtype_row_bytes(dev->kv_dtype, 1);
 }
+
+// Not fewer than n places, some times `step`, that are whole pieces of every group.
+static int whole_pieces(const struct model_config *m, int n, int step) {
+    n = round_up(n, step);
+    for (int i = 0; i < m->num_attn; i++)
+        if (n % attn_kv_places(&m->attn[i]) != 0)
+            n += step, i = -1;
+    return n;
+}
+
+// Places of the keys of a page.
+static int key_places(const struct model_config *m) { return whole_pieces(m, m->kv_layers, 1); }
 
 int cuda_kv_page_arrays(const struct device *dev) {
     const struct model_config *m = &dev->model;
-    size_t arrays = (size_t)(attn_kv_vectors(&m->attn[0]) * m->kv_layers);
+    int arrays = attn_kv_vectors(&m->attn[0]) * key_places(m);
     if (m->state_layers == 0)
-        return (int)arrays;
+        return arrays;
     size_t bytes = (size_t)m->state_layers * (size_t)model_state_size(m) * sizeof(float);
-    size_t one = (size_t)(dev->block_size * dev->kv_heads) * dtype_row_bytes(dev->kv_dtype, dev->head_dim);
-    size_t states = (bytes + one - 1) / one;
-    return round_up((int)(states > arrays ? states : arrays), 4); // so that states are aligned
+    size_t one = place_elems(dev) * dtype_row_bytes(dev->kv_dtype, 1);
+    int states = (int)((bytes + one - 1) / one);
+    return whole_pieces(m, states > arrays ? states : arrays, 4); // so that states are aligned
+}
+
+int cuda_kv_page_scale(const struct device *dev, int group) {
+    const struct model_config *m = &dev->model;
+    if (!cuda_kv_whole_pages(dev))
+        return 1;
+    for (int i = 0; i < m->num_layers; i++)
+        if (model_attn(m, i) && m->layers[i].kv_group == group)
+            return cuda_kv_page_arrays(dev) / attn_kv_places(model_attn(m, i));
+    return cuda_kv_page_arrays(dev); // of states
+}
+
+// Scales lie by the size of heads, for all places of each size.
+static bool is_first_of_size(const struct model_config *m, int spec) {
+    for (int i = 0; i < spec; i++)
+        if (m->attn[i].head_dim == m->attn[spec].head_dim)
+            return false;
+    return true;
+}
+
+size_t cuda_kv_page_scales(const struct device *dev, int spec) {
+    const struct model_config *m = &dev->model;
+    return is_first_of_size(m, spec)
+               ? (size_t)cuda_kv_page_arrays(dev) * place_elems(dev) / (size_t)m->attn[spec].head_dim
+               : 0;
+}
+
+float *cuda_kv_scales(const struct device *dev, int head_dim) {
+    size_t at = 0;
+    for (int i = 0; dev->model.attn[i].head_dim != head_dim; i++)
+        at += ((size_t)dev->limits.num_blocks * cuda_kv_page_scales(dev, i) + 3) / 4 * 4;
+    return dev->scales + at;
 }
 
 size_t cuda_kv_block_bytes(struct device *dev) {
-    return (size_t)cuda_kv_page_arrays(dev) * (size_t)(dev->block_size * dev->kv_heads) *
-           backend_kv_vector_bytes(dev->kv_dtype, dev->head_dim);
+    size_t bytes = (size_t)cuda_kv_page_arrays(dev) * place_elems(dev) * dtype_row_bytes(dev->kv_dtype, 1);
+    for (int i = 0; dev->kv_dtype == DTYPE_I8 && i < dev->model.num_attn; i++)
+        bytes += cuda_kv_page_scales(dev, i) * sizeof(float);
+    return bytes;
 }
 
-struct cuda_kv cuda_kv_of(const struct device *dev, int kv_layer) {
-    size_t at = (size_t)kv_layer * cuda_kv_array_bytes(dev),
-           scales = (size_t)kv_layer * cuda_kv_array_vectors(dev);
-    return (struct cuda_kv){
-        .keys = dev->keys + at,
-        .values = dev->values + at,
+struct cuda_kv cuda_kv_of(const struct device *dev, const struct attn_spec *attn, int kv_layer) {
+    size_t keys = (size_t)kv_layer * array_elems(dev), row = dtype_row_bytes(dev->kv_dtype, 1),
+           values = keys + (size_t)((attn_kv_vectors(attn) - 1) * key_places(&dev->model)) * array_elems(dev);
+    struct cuda_kv kv = {
+        .keys = dev->keys + keys * row,
+        .values = dev->keys + values * row,
         .dtype = dev->kv_dtype,
         .block_size = dev->block_size,
-        .num_heads = dev->kv_heads,
-        .head_dim = dev->head_dim,
-        .key_scales = dev->key_scales ? dev->key_scales + scales : NULL,
-        .value_scales = dev->value_scales ? dev->value_scales + scales : NULL,
+        .num_heads = attn->kv_heads,
+        .head_dim = attn->head_dim,
     };
+    if (dev->scales) {
+        kv.key_scales = cuda_kv_scales(dev, attn->head_dim) + keys / (size_t)attn->head_dim;
+        kv.value_scales = cuda_kv_scales(dev, attn->head_dim) + values / (size_t)attn->head_dim;
+    }
+    return kv;
 }
 
 // A launch per move, so that moves follow on each other. Values lie behind keys, so that both are one list of
 // arrays, and so do their scales.
 void cuda_kv_copy(struct device *dev, const struct kv_move *moves, int num_moves) {
-    int blocks = dev->limits.num_blocks, arrays = cuda_kv_page_arrays(dev),
-        scale = dev->model.state_layers > 0 ? arrays : 1;
-    size_t vectors = (size_t)(dev->block_size * dev->kv_heads);
+    int blocks = dev->limits.num_blocks, arrays = cuda_kv_page_arrays(dev);
+    bool whole = cuda_kv_whole_pages(dev);
     for (int i = 0; i < num_moves; i++) {
         CHECK(moves[i].from >= 0 && moves[i].from < blocks && moves[i].to >= 0 && moves[i].to < blocks);
         struct cuda_page_copy a = {.pages = dev->keys,
                                    .stride = cuda_kv_array_bytes(dev),
-                                   .page_bytes = vectors * dtype_row_bytes(dev->kv_dtype, dev->head_dim),
+                                   .page_bytes = place_elems(dev) * dtype_row_bytes(dev->kv_dtype, 1),
                                    .num = arrays,
-                                   .from = moves[i].from * scale,
-                                   .to = moves[i].to * scale};
+                                   .from = moves[i].from * (whole ? arrays : 1),
+                                   .to = moves[i].to * (whole ? arrays : 1)};
         cuda_page_copy(dev->rt, &a);
-        if (!dev->key_scales)
-            continue;
-        a.pages = (char *)dev->key_scales;
-        a.stride = cuda_kv_array_vectors(dev) * sizeof(float);
-        a.page_bytes = vectors * sizeof(float);
-        cuda_page_copy(dev->rt, &a);
+        for (int s = 0; dev->scales && s < dev->model.num_attn; s++) {
+            size_t d = (size_t)dev->model.attn[s].head_dim, all = cuda_kv_page_scales(dev, s);
+            struct cuda_page_copy scales = {.pages = (char *)cuda_kv_scales(dev, (int)d),
+                                            .stride = array_elems(dev) / d * sizeof(float),
+                                            .page_bytes =
+                                                (whole ? all : place_elems(dev) / d) * sizeof(float),
+                                            .num = whole ? 1 : arrays,
+                                            .from = moves[i].from,
+                                            .to = moves[i].to};
+            if (all > 0)
+                cuda_page_copy(dev->rt, &scales);
+        }
     }
 }

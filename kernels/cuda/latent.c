@@ -138,7 +138,7 @@ static void finish(struct device *dev, const struct layer *layer, int row, int r
                             .kv_lora = s->kv_lora,
                             .nope_dim = s->nope_dim,
                             .q = (char *)dev->q + query * size,
-                            .kv = cuda_kv_of(dev, layer->kv_layer)};
+                            .kv = cuda_kv_of(dev, s, layer->kv_layer)};
     cuda_latent(dev->rt, &a);
 }
 
@@ -167,7 +167,7 @@ static struct cuda_attend_latent attention_args(const struct device *dev, const 
     const struct attn_spec *s = &layer->attn;
     const struct activation *out = &dev->latent.out;
     return (struct cuda_attend_latent){.q = dev->q,
-                                       .kv = cuda_kv_of(dev, layer->kv_layer),
+                                       .kv = cuda_kv_of(dev, s, layer->kv_layer),
                                        .blocks = {dev->inputs.groups[layer->kv_group].block_start,
                                                   dev->inputs.groups[layer->kv_group].block_ids},
                                        .seq_of = dev->inputs.seq_of,
@@ -185,7 +185,7 @@ void cuda_latent_attend(struct device *dev, const struct layer *layer, int row0,
     struct cuda_attend_latent a = attention_args(dev, layer);
     a.row0 = row0;
     a.rows = rows;
-    if (dev->fast)
+    if (dev->fast[layer->attn.index])
         cuda_attend_latent_fast(dev->rt, &a);
     else
         cuda_attend_latent(dev->rt, &a);

@@ -8,13 +8,23 @@
 #include <math.h>
 #include <stdlib.h>
 
-enum { CACHE_ALIGN = 256 }; // of the cache's scales
+enum {
+    CACHE_ALIGN = 256,
+    CACHE_SLACK = 2 * CACHE_ALIGN
+}; // of the cache's scales, and of those of each head size
 
 static int max_int(int a, int b) { return a > b ? a : b; }
 
 static bool any_split_gate_up(const struct device *dev) {
     for (const struct weight *w = dev->weights; w; w = w->next)
         if (w->role == WEIGHT_GATE_UP && !w->interleaved)
+            return true;
+    return false;
+}
+
+static bool any_sparse(const struct model_config *m) {
+    for (int i = 0; i < m->num_ffn; i++)
+        if (m->ffn[i].sparse)
             return true;
     return false;
 }
@@ -36,16 +46,23 @@ static bool any_own_norms(const struct model_config *m) {
 // The widest of what comes of the residual stream for attention.
 static int widest_projection(const struct device *dev) {
     const struct attn_spec *a = &dev->model.attn[0];
-    if (!device_is_latent(dev))
-        return dev->max_q + 2 * device_kv_size(dev);
-    return max_int(a->heads * (a->nope_dim + a->rope_dim), max_int(a->head_dim, a->q_lora));
+    int widest = 0;
+    if (device_is_latent(dev))
+        return max_int(a->heads * (a->nope_dim + a->rope_dim), max_int(a->head_dim, a->q_lora));
+    for (int i = 0; i < dev->model.num_attn; i++)
+        widest = max_int(widest, spec_qkv_size(&a[i]));
+    return widest;
 }
 
 // Elements of `wide`: results of cuBLASLt that need finishing, and gate and up where no kernel fuses them.
 static size_t wide_elements(const struct device *dev) {
     size_t T = (size_t)dev->max_tokens, up = 2 * (size_t)round_up(dev->max_ffn, 8);
-    size_t all = dev->cublas || any_split_gate_up(dev) ? cuda_both_offset(dev) + T * up : 0;
-    size_t row = (size_t)max_int(dev->model.hidden, max_int(widest_projection(dev), cuda_mix_widest(dev)));
+    size_t all =
+        dev->cublas || any_split_gate_up(dev) || any_sparse(&dev->model) ? cuda_both_offset(dev) + T * up : 0;
+    int stream = max_int(dev->model.hidden, dev->model.laurel_rank);
+    size_t row = (size_t)max_int(stream, max_int(widest_projection(dev), cuda_mix_widest(dev))),
+           own = (size_t)dev->model.num_layers * (size_t)dev->model.layer_embed;
+    row = row > own ? row : own;
     return dev->cublas && all < T * row ? T * row : all;
 }
 
@@ -65,8 +82,8 @@ static void alloc_activations(struct device *dev, struct arena *a) {
     int T = dev->max_tokens, D = dev->model.hidden;
     size_t rows = (size_t)T;
     dev->resid = arena_alloc(a, rows * (size_t)D, sizeof(float));
-    if (model_scale(dev->model.residual_scale) != 1 || dev->model.post_norms ||
-        dev->model.block == BLOCK_SUM_NORM || any_own_norms(&dev->model))
+    if (model_scale(dev->model.residual_scale) != 1 || dev->model.post_norms || dev->model.layer_embed > 0 ||
+        dev->model.layer_scale || dev->model.block == BLOCK_SUM_NORM || any_own_norms(&dev->model))
         dev->added = arena_alloc(a, rows * (size_t)D, sizeof(float));
     if (device_is_latent(dev))
         cuda_latent_alloc(dev, a);
@@ -91,6 +108,13 @@ static void alloc_activations(struct device *dev, struct arena *a) {
     dev->wide = arena_alloc(a, wide_elements(dev), sizeof(float));
     cuda_experts_alloc(dev, a);
     cuda_mix_alloc(dev, a);
+    cuda_streams_alloc(dev, a);
+    int P = dev->model.layer_embed;
+    if (P > 0) {
+        dev->own.embed = arena_alloc(a, rows * (size_t)(dev->model.num_layers * P), sizeof(float));
+        dev->own.gate = arena_alloc(a, rows * (size_t)round_up(P, 8), sizeof(float));
+        cuda_activation_alloc(a, &dev->own.h, T, P, dev->act_dtypes[8]);
+    }
     int blocks = 2 * dev->info.num_sms; // so that every SM has one or two
     dev->parts = (struct cuda_parts){.sums = arena_alloc(a, (size_t)blocks * CUDA_PART, sizeof(float)),
                                      .arrived = arena_alloc(a, (size_t)blocks, sizeof(uint32_t)),
@@ -98,11 +122,17 @@ static void alloc_activations(struct device *dev, struct arena *a) {
                                      .shared_max = dev->info.shared_max};
     if (dev->cublas)
         dev->dequantised = arena_alloc(a, dev->largest_quantised, sizeof(uint16_t));
-    if (dev->fast) {
-        size_t heads = (size_t)dev->max_splits * (size_t)(dev->max_q / dev->head_dim);
-        dev->partial = arena_alloc(a, heads * (size_t)dev->head_dim, sizeof(float));
-        dev->stats = arena_alloc(a, 2 * heads, sizeof(float));
-        dev->arrived = arena_alloc(a, heads, sizeof(uint32_t));
+    size_t heads = 0, queries = 0; // the most of a spec with splits
+    for (int i = 0; i < dev->model.num_attn; i++)
+        if (dev->fast[i]) {
+            const struct attn_spec *s = &dev->model.attn[i];
+            heads = (size_t)max_int((int)heads, s->heads);
+            queries = (size_t)max_int((int)queries, spec_q_size(s));
+        }
+    if (heads > 0) {
+        dev->partial = arena_alloc(a, (size_t)dev->max_splits * queries, sizeof(float));
+        dev->stats = arena_alloc(a, (size_t)dev->max_splits * 2 * heads, sizeof(float));
+        dev->arrived = arena_alloc(a, (size_t)dev->max_splits * heads, sizeof(uint32_t));
     }
 }
 
@@ -251,9 +281,8 @@ static int find_max_splits(const struct device *dev) {
 
 static struct work_config make_work_config(const struct device *dev) {
     const struct model_config *m = &dev->model;
-    struct cuda_kv kv = cuda_kv_of(dev, 0);
+    struct cuda_kv kv = cuda_kv_of(dev, &m->attn[0], 0);
     struct work_config c = {.block_size = dev->block_size,
-                            .page_scale = m->state_layers > 0 ? cuda_kv_page_arrays(dev) : 1,
                             .vocab = m->vocab,
                             .num_groups = m->num_groups,
                             .num_attn = m->num_attn,
@@ -262,23 +291,21 @@ static struct work_config make_work_config(const struct device *dev) {
                             .tile_rows = cuda_prefill_rows(dev->rt, &kv),
                             .limits = dev->limits};
     for (int i = 0; i < m->num_attn; i++)
-        c.attn[i] = (struct work_attn_config){m->attn[i].heads / dev->kv_heads, m->attn[i].window,
-                                              m->attn[i].chunked, device_is_fast(dev, &m->attn[i])};
+        c.attn[i] = (struct work_attn_config){m->attn[i].heads / m->attn[i].kv_heads, m->attn[i].window,
+                                              m->attn[i].chunked, dev->fast[i]};
+    for (int g = 0; g < m->num_groups; g++)
+        c.page_scale[g] = cuda_kv_page_scale(dev, g);
     return c;
 }
 
 // Keys, values, and scales behind them.
 static bool alloc_cache(struct device *dev, size_t bytes) {
-    size_t layers = (size_t)dev->model.kv_layers, elements = layers * cuda_kv_array_bytes(dev),
-           vectors = (size_t)attn_kv_vectors(&dev->model.attn[0]);
-    if (!(dev->keys = rt_alloc(dev->rt, bytes + CACHE_ALIGN)))
+    if (!(dev->keys = rt_alloc(dev->rt, bytes + CACHE_SLACK)))
         return false;
-    dev->values = dev->keys + (vectors - 1) * elements;
     if (dev->kv_dtype == DTYPE_I8) {
         size_t all = (size_t)dev->limits.num_blocks * (size_t)cuda_kv_page_arrays(dev) *
-                     (size_t)(dev->block_size * device_kv_size(dev));
-        dev->key_scales = (float *)(void *)(dev->keys + (all + CACHE_ALIGN - 1) / CACHE_ALIGN * CACHE_ALIGN);
-        dev->value_scales = dev->key_scales + (vectors - 1) * layers * cuda_kv_array_vectors(dev);
+                     (size_t)(dev->block_size * model_kv_size(&dev->model));
+        dev->scales = (float *)(void *)(dev->keys + (all + CACHE_ALIGN - 1) / CACHE_ALIGN * CACHE_ALIGN);
     }
     return true;
 }
@@ -290,7 +317,7 @@ static bool wants_cublas(const struct device *dev) {
 
 // Settles all sizes that follow from the limits. Returns the bytes of the arena.
 static size_t set_limits(struct device *dev, const struct step_limits *limits) {
-    struct cuda_kv kv = cuda_kv_of(dev, 0);
+    const struct attn_spec *attn = dev->model.attn;
     dev->limits = *limits;
     dev->cublas = wants_cublas(dev) && !dev->info.no_matmul[0];
     dev->head_rows = work_head_rows(limits);
@@ -298,8 +325,12 @@ static size_t set_limits(struct device *dev, const struct step_limits *limits) {
     dev->max_rows = max_int(limits->max_rows, dev->head_rows);
     dev->logits_ld = round_up(dev->model.vocab, CUDA_GROUP);
     dev->num_maxima = dev->logits_ld / CUDA_GROUP;
-    dev->fast =
-        device_is_latent(dev) ? cuda_latent_fast(&kv, dev->model.attn[0].kv_lora) : cuda_attention_fast(&kv);
+    for (int i = 0; i < dev->model.num_attn; i++) {
+        struct cuda_kv kv = cuda_kv_of(dev, &attn[i], 0);
+        dev->fast[i] =
+            (device_is_latent(dev) ? cuda_latent_fast(&kv, attn[i].kv_lora) : cuda_attention_fast(&kv)) &&
+            attn[i].softcap == 0 && !attn[i].bidirectional;
+    }
     dev->max_splits = find_max_splits(dev);
     dev->work_config = make_work_config(dev);
     dev->upload_bytes = work_max_bytes(&dev->work_config);
@@ -310,7 +341,7 @@ static size_t set_limits(struct device *dev, const struct step_limits *limits) {
 
 size_t cuda_workspace_bytes(struct device *dev, const struct step_limits *limits) {
     CHECK(!dev->arena);
-    return set_limits(dev, limits) + CACHE_ALIGN;
+    return set_limits(dev, limits) + CACHE_SLACK;
 }
 
 static void warn_no_cublas(const struct device *dev) {

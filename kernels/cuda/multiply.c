@@ -43,6 +43,40 @@ void cuda_convert(struct device *dev, struct activation *x, int m) {
     }
 }
 
+unsigned cuda_dtypes_of(const struct weight *w) {
+    unsigned dtypes = 0;
+    for (int i = 0; w && i < w->num_matrices; i++)
+        dtypes |= 1u << cuda_act_dtype_of(w->matrix[i].layout);
+    return dtypes;
+}
+
+struct cuda_norm cuda_norm_of(const struct device *dev, const float *from, const struct weight *norm,
+                              int rows) {
+    return (struct cuda_norm){.x = from,
+                              .weight = norm ? norm->table : NULL,
+                              .bias = norm ? norm->bias : NULL,
+                              .kind = dev->model.norm,
+                              .rows = rows,
+                              .n = dev->model.hidden,
+                              .ldx = dev->model.hidden,
+                              .eps = dev->model.norm_eps};
+}
+
+void cuda_normalise(struct device *dev, struct activation *x, const float *from, const struct weight *norm,
+                    int rows, const struct logits_row *of, unsigned dtypes) {
+    struct cuda_norm a = cuda_norm_of(dev, from, norm, rows);
+    a.of = of ? &of->row : NULL;
+    a.of_stride = sizeof *of / sizeof(int32_t);
+    a.scale = x->scale;
+    a.ldout = x->ld;
+    for (int dtype = 0; dtype < 3; dtype++) {
+        a.out = x->data[dtype];
+        a.act_dtype = (enum act_dtype)dtype;
+        if (dtypes >> dtype & 1)
+            cuda_norm(dev->rt, &a);
+    }
+}
+
 // How many of a step's m rows, from the first on, the skinny GEMM takes where cuBLASLt has an algorithm for
 // the rest. Rows that decode come first.
 static int skinny_rows(const struct device *dev, const struct cuda_matrix *w, int m) {
@@ -158,9 +192,10 @@ void cuda_multiply_ffn(struct device *dev, const struct weight *w, const struct 
     int n = w->rows[0], up = round_up(n, 8), ld = f->no_gate ? up : 2 * up; // ranks may share layers unevenly
     float *both = dev->wide ? dev->wide + cuda_both_offset(dev) : NULL;
     int skinny; // rows that the skinny GEMM leaves finished
-    if (!w->interleaved && !f->no_gate) {
+    if (f->sparse || (!w->interleaved && !f->no_gate)) {
         struct weight parts = *w;
         parts.column[1] = up;
+        parts.rows[0] = w->interleaved ? w->matrix[0].rows : n;
         cuda_multiply(dev, &parts, x, m, both, ld);
         skinny = 0;
     } else {
@@ -178,6 +213,8 @@ void cuda_multiply_ffn(struct device *dev, const struct weight *w, const struct 
             skinny = m;
         skinny_gemm(dev, g, x, skinny);
     }
+    if (f->sparse)
+        cuda_cut(dev->rt, &(struct cuda_cut){both, f->deviations, m, n, ld, w->interleaved});
     if (skinny < m) {
         struct cuda_act s = {.x = both + (size_t)skinny * (size_t)ld,
                              .bias = w->bias,

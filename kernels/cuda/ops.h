@@ -62,7 +62,21 @@ struct cuda_embed {
 };
 void cuda_embed(struct rt *rt, const struct cuda_embed *a);
 
-// resid += factor * norm(x + bias); of_sum: resid = norm(resid + factor * (x + bias)). bias and norm may be NULL.
+// What each layer takes of a token: x = (norm(x * factor) + row * own_factor) * sqrt(0.5), by pieces of n.
+struct cuda_embed_layers {
+    const int32_t *ids, *sampled; // as in struct cuda_embed
+    const void *table;            // (vocab, layers * n) rows as in a file; tokens behind them take the first
+    enum dtype dtype;
+    const float *norm, *norm_bias; // (n), bias or NULL
+    enum norm_kind kind;
+    float *x; // (rows, layers * n), changed
+    float factor, own_factor, eps;
+    int rows, layers, n, vocab;
+};
+void cuda_embed_layers(struct rt *rt, const struct cuda_embed_layers *a);
+
+// resid = (resid + factor * norm(x + bias)) * scale; of_sum: resid = norm(resid + factor * (x + bias)). bias, norm
+// and scale may be NULL.
 struct cuda_add {
     float *x;                 // (rows, n), changed
     const float *bias, *norm; // (n)
@@ -71,7 +85,10 @@ struct cuda_add {
     int rows, n;
     enum norm_kind kind;
     const float *norm_bias; // (n) or NULL
-    bool of_sum;
+    const float *scale;     // (1) or NULL
+    int copies;             // resid is so many, `stride` elements apart; 0 counts as 1
+    size_t stride;
+    bool of_sum; // then scale is NULL, copies 0
 };
 void cuda_add(struct rt *rt, const struct cuda_add *a);
 
@@ -104,6 +121,8 @@ struct cuda_act {
     int rows, n, ldx, ldout;
     bool interleaved; // 8 gates, 8 ups, ...; else all gates from column 0, all ups from column `up`
     int up;
+    const float *ups; // (rows, ld_ups) in their place, or NULL
+    int ld_ups;
 };
 void cuda_act(struct rt *rt, const struct cuda_act *a);
 
@@ -125,6 +144,46 @@ struct cuda_finish {
     bool add;
 };
 void cuda_finish(struct rt *rt, const struct cuda_finish *a);
+
+// Streams beside resid (kernels/README.md, rule 23): what a layer has predicted of resid, then the others.
+struct cuda_streams {
+    float *resid;   // (rows, n)
+    float *streams; // (MODEL_STREAMS, rows, n), `stride` elements apart
+    size_t stride;
+    const float *norm, *router,
+        *coefs;         // (n), (MODEL_STREAMS, n), (MODEL_STREAMS^2 or MODEL_STREAMS, MODEL_STREAMS)
+    const float *scale; // correct: (n) of out
+    float *out;         // correct: (rows, n) resid * scale; merge: the mean
+    const int32_t *of;  // merge: as in struct cuda_norm, of resid; what is < 0 gives anything finite
+    int of_stride;
+    float eps;
+    int rows, n;
+};
+// Makes all but the first as long as resid.
+void cuda_streams_embed(struct rt *rt, const struct cuda_streams *a);
+void cuda_streams_predict(struct rt *rt, const struct cuda_streams *a);
+void cuda_streams_correct(struct rt *rt, const struct cuda_streams *a);
+// streams: the others alone, of rows of out.
+void cuda_streams_merge(struct rt *rt, const struct cuda_streams *a);
+
+// resid = (resid + (norm(predicted) by in_norm + norm(laurel))) * sqrt(0.5)
+struct cuda_laurel {
+    float *resid;                    // (rows, n)
+    const float *predicted, *laurel; // (rows, n)
+    const float *in_norm, *norm;     // (n)
+    float eps;
+    int rows, n;
+};
+void cuda_laurel(struct rt *rt, const struct cuda_laurel *a);
+
+// Gates become how far they lie above their row's mean and so many of its standard deviations, or 0.
+struct cuda_cut {
+    float *x; // (rows, ldx) as in struct cuda_act
+    float deviations;
+    int rows, n, ldx;
+    bool interleaved;
+};
+void cuda_cut(struct rt *rt, const struct cuda_cut *a);
 
 // ---- matrices
 
@@ -339,7 +398,7 @@ struct cuda_qkv {
     const int32_t *positions;  // (rows)
     const int64_t *slots;      // (rows); -1: written nowhere
     void *q;                   // (rows, H, d) in cuda_query_dtype(kv.dtype)
-    struct cuda_kv kv;
+    struct cuda_kv kv;         // num_heads 0: queries alone
 };
 void cuda_qkv(struct rt *rt, const struct cuda_qkv *a);
 

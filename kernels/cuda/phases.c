@@ -3,23 +3,35 @@
 
 #include "log.h"
 
+#include <math.h>
+
 static int min_int(int a, int b) { return a < b ? a : b; }
 
-static struct cuda_norm norm_of(const struct device *dev, const struct weight *norm, int rows) {
-    return (struct cuda_norm){.x = dev->resid,
-                              .weight = norm ? norm->table : NULL,
-                              .bias = norm ? norm->bias : NULL,
-                              .kind = dev->model.norm,
-                              .rows = rows,
-                              .n = dev->model.hidden,
-                              .ldx = dev->model.hidden,
-                              .eps = dev->model.norm_eps};
+static void embed_layers(struct device *dev, const struct model *model) {
+    struct cuda_embed_layers a = {.ids = dev->inputs.ids,
+                                  .sampled = dev->ids,
+                                  .table = model->layer_embed->table,
+                                  .dtype = model->layer_embed->dtype,
+                                  .norm = model->layer_embed_norm->table,
+                                  .norm_bias = model->layer_embed_norm->bias,
+                                  .kind = dev->model.norm,
+                                  .x = dev->own.embed,
+                                  .factor = 1 / sqrtf((float)dev->model.hidden),
+                                  .own_factor = sqrtf((float)dev->model.layer_embed),
+                                  .eps = dev->model.norm_eps,
+                                  .rows = dev->work.num_tokens,
+                                  .layers = dev->model.num_layers,
+                                  .n = dev->model.layer_embed,
+                                  .vocab = dev->model.layer_vocab};
+    cuda_normalise(dev, &dev->hidden, dev->resid, NULL, a.rows, NULL, cuda_dtypes_of(model->layer_embed_in));
+    cuda_multiply(dev, model->layer_embed_in, &dev->hidden, a.rows, a.x, a.layers * a.n);
+    cuda_embed_layers(dev->rt, &a);
 }
 
 // x (rows, D) = norm(x)
 static void normalise_in_place(struct device *dev, float *x, const struct weight *norm, int rows) {
-    struct cuda_norm a = norm_of(dev, norm, rows);
-    a.x = a.out = x;
+    struct cuda_norm a = cuda_norm_of(dev, x, norm, rows);
+    a.out = x;
     a.act_dtype = ACT_DTYPE_F32;
     a.ldout = a.n;
     cuda_norm(dev->rt, &a);
@@ -43,57 +55,38 @@ void cuda_phase_embed(struct device *dev, const struct model *model, const struc
     cuda_embed(dev->rt, &a);
     if (model->embed_norm)
         normalise_in_place(dev, dev->resid, model->embed_norm, a.rows);
-}
-
-// The dtypes in which a weight, or none, takes its input, a bit each.
-static unsigned dtypes_of(const struct weight *w) {
-    unsigned dtypes = 0;
-    for (int i = 0; w && i < w->num_matrices; i++)
-        dtypes |= 1u << cuda_act_dtype_of(w->matrix[i].layout);
-    return dtypes;
-}
-
-// Normalises rows in these dtypes. of: which rows, or NULL.
-static void normalise(struct device *dev, struct activation *x, const struct weight *norm, int rows,
-                      const struct logits_row *of, unsigned dtypes) {
-    struct cuda_norm a = norm_of(dev, norm, rows);
-    a.of = of ? &of->row : NULL;
-    a.of_stride = sizeof *of / sizeof(int32_t);
-    a.scale = x->scale;
-    a.ldout = x->ld;
-    for (int dtype = 0; dtype < 3; dtype++) {
-        a.out = x->data[dtype];
-        a.act_dtype = (enum act_dtype)dtype;
-        if (dtypes >> dtype & 1)
-            cuda_norm(dev->rt, &a);
-    }
+    if (dev->model.layer_embed > 0)
+        embed_layers(dev, model);
+    if (dev->model.streams > 0)
+        cuda_streams_in(dev, model);
 }
 
 // What the feed-forward takes: of the residual stream before attention is added, where blocks are parallel.
 static unsigned ffn_dtypes(const struct layer *layer) {
-    return dtypes_of(layer->gate_up) | dtypes_of(layer->router) | dtypes_of(layer->shared_gate) |
-           dtypes_of(layer->expert_gate_up);
+    return cuda_dtypes_of(layer->gate_up) | cuda_dtypes_of(layer->router) |
+           cuda_dtypes_of(layer->shared_gate) | cuda_dtypes_of(layer->expert_gate_up);
 }
 static void normalise_ffn(struct device *dev, const struct layer *layer) {
-    normalise(dev, &dev->hidden, layer->ffn_norm, dev->work.num_tokens, NULL, ffn_dtypes(layer));
+    cuda_normalise(dev, &dev->hidden, dev->resid, layer->ffn_norm, dev->work.num_tokens, NULL,
+                   ffn_dtypes(layer));
 }
 
 void cuda_phase_qkv(struct device *dev, const struct layer *layer, const struct step *step) {
     (void)step;
     const struct attn_spec *attn = &layer->attn;
     const struct rope_config *rope = attn->rope >= 0 ? &dev->model.ropes[attn->rope] : NULL;
-    int ld = spec_q_size(attn) + 2 * device_kv_size(dev), T = dev->work.num_tokens;
+    int ld = spec_qkv_size(attn), T = dev->work.num_tokens;
     // By the only norm the feed-forward's input, too: `hidden` stays as it is.
     unsigned dtypes = dev->model.block == BLOCK_ONE_NORM ? ffn_dtypes(layer) : 0;
     if (attn->kind == ATTN_LATENT) {
-        dtypes |=
-            dtypes_of(layer->latent) | dtypes_of(layer->latent_qdown ? layer->latent_qdown : layer->latent_q);
-        normalise(dev, &dev->hidden, layer->attn_norm, T, NULL, dtypes);
+        dtypes |= cuda_dtypes_of(layer->latent) |
+                  cuda_dtypes_of(layer->latent_qdown ? layer->latent_qdown : layer->latent_q);
+        cuda_normalise(dev, &dev->hidden, dev->resid, layer->attn_norm, T, NULL, dtypes);
         cuda_latent_in(dev, layer);
         return;
     }
-    dtypes |= dtypes_of(layer->qkv) | dtypes_of(layer->attn_gate);
-    normalise(dev, &dev->hidden, layer->attn_norm, T, NULL, dtypes);
+    dtypes |= cuda_dtypes_of(layer->qkv) | cuda_dtypes_of(layer->attn_gate);
+    cuda_normalise(dev, &dev->hidden, dev->resid, layer->attn_norm, T, NULL, dtypes);
     cuda_multiply(dev, layer->qkv, &dev->hidden, T, dev->qkv, ld);
     if (layer->attn_gate)
         cuda_multiply(dev, layer->attn_gate, &dev->hidden, T, dev->gate, spec_q_size(attn));
@@ -117,7 +110,9 @@ void cuda_phase_qkv(struct device *dev, const struct layer *layer, const struct 
                          .positions = dev->inputs.positions,
                          .slots = dev->inputs.groups[layer->kv_group].slots,
                          .q = dev->q,
-                         .kv = cuda_kv_of(dev, layer->kv_layer)};
+                         .kv = cuda_kv_of(dev, attn, layer->kv_layer)};
+    if (attn->shares_kv)
+        a.kv.num_heads = 0;
     cuda_qkv(dev->rt, &a);
 }
 
@@ -128,9 +123,9 @@ static struct cuda_blocks blocks_of(const struct device *dev, const struct layer
 
 // What the arguments of all kernels of attention have.
 #define ATTENTION_ARGS(dev, layer)                                                                           \
-    .q = (dev)->q, .kv = cuda_kv_of(dev, (layer)->kv_layer), .blocks = blocks_of(dev, layer),                \
-    .group = (layer)->attn.heads / (dev)->kv_heads, .scale = (layer)->attn.scale,                            \
-    .sinks = (layer)->sinks ? (layer)->sinks->table : NULL,                                                  \
+    .q = (dev)->q, .kv = cuda_kv_of(dev, &(layer)->attn, (layer)->kv_layer),                                 \
+    .blocks = blocks_of(dev, layer), .group = (layer)->attn.heads / (layer)->attn.kv_heads,                  \
+    .scale = (layer)->attn.scale, .sinks = (layer)->sinks ? (layer)->sinks->table : NULL,                    \
     .out = (dev)->attn.data[cuda_written_dtype(&(dev)->attn)],                                               \
     .act_dtype = cuda_written_dtype(&(dev)->attn), .ldout = (dev)->attn.ld
 
@@ -192,7 +187,7 @@ static void attend_splits(struct device *dev, const struct layer *layer) {
 }
 
 void cuda_phase_attn_decode(struct device *dev, const struct layer *layer, const struct step *step) {
-    if (!device_is_fast(dev, &layer->attn) || (dev->exact && device_is_latent(dev)))
+    if (!dev->fast[layer->attn.index] || (dev->exact && device_is_latent(dev)))
         attend_rows(dev, layer, 0, dev->work.num_decode);
     else if (!dev->exact)
         attend_splits(dev, layer);
@@ -202,24 +197,37 @@ void cuda_phase_attn_decode(struct device *dev, const struct layer *layer, const
 
 void cuda_phase_attn_prefill(struct device *dev, const struct layer *layer, const struct step *step) {
     int row = step->query_start[step->num_decode];
-    if (device_is_fast(dev, &layer->attn) && !device_is_latent(dev))
+    if (dev->fast[layer->attn.index] && !device_is_latent(dev))
         attend_tiles(dev, layer);
     else // of latent attention a row's heads are a tile
         attend_rows(dev, layer, row, step->num_tokens - row);
 }
 
-// resid += residual_scale * post_norm(added + bias), or the norm is of the sum
-static void add_scaled(struct device *dev, const float *bias, const struct weight *post_norm) {
-    cuda_add(dev->rt,
-             &(struct cuda_add){dev->added, bias, post_norm ? post_norm->table : NULL, dev->resid,
-                                model_scale(dev->model.residual_scale), dev->model.norm_eps,
-                                dev->work.num_tokens, dev->model.hidden, dev->model.norm,
-                                post_norm ? post_norm->bias : NULL, dev->model.block == BLOCK_SUM_NORM});
+// resid = (resid + factor * post_norm(added + bias)) * scale, or the norm is of the sum; scale may be NULL
+static void add_by(struct device *dev, float factor, const float *bias, const struct weight *post_norm,
+                   const struct weight *scale) {
+    struct cuda_add a = {.x = dev->added,
+                         .bias = bias,
+                         .norm = post_norm ? post_norm->table : NULL,
+                         .norm_bias = post_norm ? post_norm->bias : NULL,
+                         .kind = dev->model.norm,
+                         .resid = dev->resid,
+                         .factor = factor,
+                         .scale = scale ? scale->table : NULL,
+                         .eps = dev->model.norm_eps,
+                         .rows = dev->work.num_tokens,
+                         .n = dev->model.hidden,
+                         .of_sum = dev->model.block == BLOCK_SUM_NORM};
+    cuda_add(dev->rt, &a);
+}
+static void add_scaled(struct device *dev, const float *bias, const struct weight *post_norm,
+                       const struct weight *scale) {
+    add_by(dev, model_scale(dev->model.residual_scale), bias, post_norm, scale);
 }
 
 // The same of added = all_reduce(x w^T)
 static void add_apart(struct device *dev, const struct weight *w, const struct weight *post_norm,
-                      const struct activation *x) {
+                      const struct weight *scale, const struct activation *x) {
     int rows = dev->work.num_tokens, D = dev->model.hidden;
     bool alone = dev->peers.world == 1;
     if (alone) {
@@ -229,15 +237,15 @@ static void add_apart(struct device *dev, const struct weight *w, const struct w
         cuda_clear(dev->rt, &(struct cuda_clear){dev->added, ACT_DTYPE_F32, rows, 0, D, D});
         cuda_peers_add(dev, dev->added, w->bias, rows);
     }
-    add_scaled(dev, alone ? w->bias : NULL, post_norm);
+    add_scaled(dev, alone ? w->bias : NULL, post_norm, scale);
 }
 
-// resid += all_reduce(x w^T) + bias
+// resid += all_reduce(x w^T) + bias, or as add_apart()
 static void add_projection(struct device *dev, const struct weight *w, const struct weight *post_norm,
-                           const struct activation *x) {
+                           const struct weight *scale, const struct activation *x) {
     int rows = dev->work.num_tokens;
     if (dev->added) {
-        add_apart(dev, w, post_norm, x);
+        add_apart(dev, w, post_norm, scale, x);
         return;
     }
     if (dev->peers.world == 1) {
@@ -264,19 +272,21 @@ void cuda_phase_attn_out(struct device *dev, const struct layer *layer, const st
     }
     if (dev->model.block == BLOCK_PARALLEL)
         normalise_ffn(dev, layer);
-    add_projection(dev, layer->attn_out, layer->attn_post_norm, x);
+    add_projection(dev, layer->attn_out, layer->attn_post_norm, NULL, x);
+    if (dev->model.streams > 0)
+        cuda_streams_attended(dev, layer);
 }
 
 void cuda_phase_mix(struct device *dev, const struct layer *layer, const struct step *step) {
     (void)step;
-    normalise(dev, &dev->hidden, layer->attn_norm, dev->work.num_tokens, NULL,
-              dtypes_of(layer->mix_in) | dtypes_of(layer->mix_gate));
+    cuda_normalise(dev, &dev->hidden, dev->resid, layer->attn_norm, dev->work.num_tokens, NULL,
+                   cuda_dtypes_of(layer->mix_in) | cuda_dtypes_of(layer->mix_gate));
     cuda_mix_rows(dev, layer);
 }
 
 void cuda_phase_mix_out(struct device *dev, const struct layer *layer, const struct step *step) {
     (void)step;
-    add_projection(dev, layer->mix_out, NULL, &dev->mix.out);
+    add_projection(dev, layer->mix_out, NULL, NULL, &dev->mix.out);
 }
 
 void cuda_phase_ffn_in(struct device *dev, const struct layer *layer, const struct step *step) {
@@ -288,12 +298,12 @@ void cuda_phase_ffn_in(struct device *dev, const struct layer *layer, const stru
     if (layer->ffn.experts == 0)
         return;
     if (layer->ffn.own_norms)
-        normalise(dev, &dev->hidden, layer->router_norm, dev->work.num_tokens, NULL,
-                  dtypes_of(layer->router));
+        cuda_normalise(dev, &dev->hidden, dev->resid, layer->router_norm, dev->work.num_tokens, NULL,
+                       cuda_dtypes_of(layer->router));
     cuda_experts_route(dev, layer);
     if (layer->ffn.own_norms)
-        normalise(dev, &dev->hidden, layer->expert_norm, dev->work.num_tokens, NULL,
-                  dtypes_of(layer->expert_gate_up));
+        cuda_normalise(dev, &dev->hidden, dev->resid, layer->expert_norm, dev->work.num_tokens, NULL,
+                       cuda_dtypes_of(layer->expert_gate_up));
     cuda_experts_in(dev, layer);
 }
 
@@ -302,32 +312,75 @@ static void add_own_norms(struct device *dev, const struct layer *layer) {
     const struct weight *norm = layer->shared_post_norm;
     int rows = dev->work.num_tokens;
     normalise_in_place(dev, dev->added, layer->expert_post_norm, rows);
-    cuda_add(dev->rt, &(struct cuda_add){dev->experts.shared, layer->down->bias, norm->table, dev->added, 1,
-                                         dev->model.norm_eps, rows, dev->model.hidden, dev->model.norm,
-                                         norm->bias, false});
+    struct cuda_add a = {.x = dev->experts.shared,
+                         .bias = layer->down->bias,
+                         .norm = norm->table,
+                         .norm_bias = norm->bias,
+                         .kind = dev->model.norm,
+                         .resid = dev->added,
+                         .factor = 1,
+                         .eps = dev->model.norm_eps,
+                         .rows = rows,
+                         .n = dev->model.hidden};
+    cuda_add(dev->rt, &a);
 }
 
 void cuda_phase_ffn_out(struct device *dev, const struct layer *layer, const struct step *step) {
     (void)step;
+    const struct weight *scale =
+        dev->model.layer_embed == 0 ? layer->layer_scale : NULL; // the layer ends here
     if (layer->ffn.experts == 0) {
-        add_projection(dev, layer->down, layer->ffn_post_norm, &dev->ffn);
+        add_projection(dev, layer->down, layer->ffn_post_norm, scale, &dev->ffn);
         return;
     }
     cuda_experts_out(dev, layer);
     if (layer->ffn.own_norms)
         add_own_norms(dev, layer);
     if (dev->added)
-        add_scaled(dev, NULL, layer->ffn_post_norm);
+        add_scaled(dev, NULL, layer->ffn_post_norm, scale);
 }
 
-// Hidden states of logits rows [first, first + n) to the host, where they are kept.
-static void download_hidden(struct device *dev, const struct weight *norm, int first, int n) {
+void cuda_phase_layer_out(struct device *dev, const struct layer *layer, const struct step *step) {
+    (void)step;
+    int rows = dev->work.num_tokens, P = dev->model.layer_embed;
+    struct own *own = &dev->own;
+    if (P == 0)
+        return;
+    struct cuda_act a = {.x = own->gate,
+                         .act = layer->ffn.act,
+                         .gated = true,
+                         .out = own->h.data[cuda_written_dtype(&own->h)],
+                         .act_dtype = cuda_written_dtype(&own->h),
+                         .rows = rows,
+                         .n = P,
+                         .ldx = round_up(P, 8),
+                         .ldout = own->h.ld,
+                         .ups = own->embed + (size_t)layer->index * (size_t)P,
+                         .ld_ups = dev->model.num_layers * P};
+    bool streams = dev->model.streams > 0;
+    if (streams)
+        cuda_streams_out(dev, layer);
+    cuda_normalise(dev, &dev->hidden, streams ? dev->added : dev->resid, NULL, rows, NULL,
+                   cuda_dtypes_of(layer->embed_gate));
+    cuda_multiply(dev, layer->embed_gate, &dev->hidden, rows, own->gate, a.ldx);
+    cuda_act(dev->rt, &a);
+    cuda_convert(dev, &own->h, rows);
+    cuda_multiply(dev, layer->embed_out, &own->h, rows, dev->added, dev->model.hidden);
+    if (streams)
+        cuda_streams_add(dev, layer);
+    else
+        add_by(dev, 1, NULL, layer->embed_norm, layer->layer_scale);
+}
+
+// Hidden states of logits rows [first, first + n), or rows of the streams' mean, to the host, where they are kept.
+static void download_hidden(struct device *dev, const float *from, const struct weight *norm, int first,
+                            int n) {
     float *to = dev->result[dev->num_begun & 1].hidden;
     size_t D = (size_t)dev->model.hidden;
     if (!to)
         return;
-    struct cuda_norm a = norm_of(dev, norm, n);
-    a.of = &dev->inputs.rows[first].row;
+    struct cuda_norm a = cuda_norm_of(dev, from, norm, n);
+    a.of = from == dev->resid ? &dev->inputs.rows[first].row : NULL;
     a.of_stride = sizeof *dev->inputs.rows / sizeof(int32_t);
     a.out = dev->last_hidden;
     a.act_dtype = ACT_DTYPE_F32;
@@ -385,10 +438,13 @@ void cuda_phase_head(struct device *dev, const struct model *model, const struct
     const struct logits_row *rows = dev->inputs.rows;
     for (int r = 0, n; r < dev->work.num_rows; r += n) {
         n = begin_rows(dev, step, r);
-        download_hidden(dev, model->out_norm, r, n);
+        bool streams = dev->model.streams > 0;
+        const float *from = streams ? cuda_streams_head(dev, model, rows + r, n) : dev->resid;
+        download_hidden(dev, from, model->out_norm, r, n);
         if (!model->head)
             continue;
-        normalise(dev, &dev->last, model->out_norm, n, rows + r, dtypes_of(model->head));
+        cuda_normalise(dev, &dev->last, from, model->out_norm, n, streams ? NULL : rows + r,
+                       cuda_dtypes_of(model->head));
         compute_logits(dev, model->head, n);
         struct cuda_sample s = {.rows = rows + r,
                                 .prep = dev->inputs.prep + r,

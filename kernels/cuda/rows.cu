@@ -5,6 +5,16 @@
 
 enum { ROW_THREADS = 128 };
 
+// Element i of a row of n of a table as a file holds it.
+KD_FN float table_element(const void *table, enum dtype dtype, size_t row, int n, int i) {
+    if (dtype == DTYPE_F32 || dtype == DTYPE_F16 || dtype == DTYPE_BF16)
+        return load_kv(table, row * (size_t)n + (size_t)i, dtype);
+    struct quant e = quant_element(dtype, (const uint8_t *)table + row * quant_row_bytes(dtype, n), i);
+    float v = dtype == DTYPE_MXFP4 ? kd_mul(kd_bits_float((uint32_t)e.scale << 23), (float)quant_e2m1(e.q))
+                                   : kd_mul(kd_half_to_float(e.d), (float)(e.scale * e.q));
+    return e.min ? kd_add(v, -kd_mul(kd_half_to_float(e.dmin), (float)e.min)) : v;
+}
+
 __global__ void __launch_bounds__(ROW_THREADS) embed_rows(struct cuda_embed a) {
     kd_grid_release();
     kd_grid_wait();
@@ -18,27 +28,45 @@ __global__ void __launch_bounds__(ROW_THREADS) embed_rows(struct cuda_embed a) {
             y[i] = NAN;
         return;
     }
-    size_t first = (size_t)id * (size_t)a.hidden;
     size_t type = (size_t)(a.types ? a.types[row] : 0) * (size_t)a.hidden;
     size_t position = a.position_table ? (size_t)a.positions[row] * (size_t)a.hidden : 0;
-    const uint8_t *bytes = (const uint8_t *)a.table;
+#pragma unroll 1
     for (int i = (int)threadIdx.x; i < a.hidden; i += ROW_THREADS) {
-        if (a.dtype == DTYPE_F32 || a.dtype == DTYPE_F16 || a.dtype == DTYPE_BF16) {
-            y[i] = load_kv(a.table, first + (size_t)i, a.dtype);
-        } else {
-            const uint8_t *r = bytes + (size_t)id * quant_row_bytes(a.dtype, a.hidden);
-            struct quant e = quant_element(a.dtype, r, i);
-            float v = a.dtype == DTYPE_MXFP4
-                          ? kd_mul(kd_bits_float((uint32_t)e.scale << 23), (float)quant_e2m1(e.q))
-                          : kd_mul(kd_half_to_float(e.d), (float)(e.scale * e.q));
-            y[i] = e.min ? kd_add(v, -kd_mul(kd_half_to_float(e.dmin), (float)e.min)) : v;
-        }
-        if (a.factor != 1)
-            y[i] = kd_mul(y[i], a.factor);
+        y[i] = kd_mul(table_element(a.table, a.dtype, (size_t)id, a.hidden, i), a.factor);
         if (a.type_table)
             y[i] = kd_add(y[i], a.type_table[type + (size_t)i]);
         if (a.position_table)
             y[i] = kd_add(y[i], a.position_table[position + (size_t)i]);
+    }
+}
+
+// A row's part of one layer.
+__global__ void __launch_bounds__(ROW_THREADS) embed_layers(struct cuda_embed_layers a) {
+    KD_SHARED(float, scratch); // (32)
+    kd_grid_release();
+    kd_grid_wait();
+    int row = (int)blockIdx.x, first = (int)blockIdx.y * a.n, all = a.layers * a.n, id = a.ids[row];
+    if (id < 0)
+        id = a.sampled[-1 - id];
+    id = id < a.vocab ? id : 0;
+    float *x = a.x + (size_t)row * (size_t)all + first, sum = 0, mean = 0;
+    for (int i = (int)threadIdx.x; i < a.n; i += ROW_THREADS) {
+        x[i] = id < 0 ? NAN : kd_mul(x[i], a.factor);
+        sum = a.kind == NORM_LAYER ? kd_add(sum, x[i]) : kd_fma(x[i], x[i], sum);
+    }
+    if (a.kind == NORM_LAYER) {
+        mean = kd_div(block_sum(sum, scratch), (float)a.n);
+        sum = 0;
+        for (int i = (int)threadIdx.x; i < a.n; i += ROW_THREADS)
+            sum = kd_fma(kd_add(x[i], -mean), kd_add(x[i], -mean), sum);
+    }
+    float rms = kd_rsqrt(kd_add(kd_div(block_sum(sum, scratch), (float)a.n), a.eps));
+    for (int i = (int)threadIdx.x; i < a.n; i += ROW_THREADS) {
+        float v = kd_mul(kd_mul(kd_add(x[i], -mean), rms), a.norm[i]);
+        if (a.norm_bias)
+            v = kd_add(v, a.norm_bias[i]);
+        float own = id < 0 ? 0 : table_element(a.table, a.dtype, (size_t)id, all, first + i);
+        x[i] = kd_mul(kd_add(v, kd_mul(own, a.own_factor)), 0.70710678f);
     }
 }
 
@@ -48,6 +76,7 @@ __global__ void __launch_bounds__(ROW_THREADS) add_rows(struct cuda_add a) {
     kd_grid_wait();
     size_t first = (size_t)blockIdx.x * (size_t)a.n;
     float *x = a.x + first, *y = a.resid + first, sum = 0, mean = 0, rms = 1;
+    float scale = a.scale ? a.scale[0] : 1;
     for (int i = (int)threadIdx.x; i < a.n; i += ROW_THREADS) {
         x[i] = a.bias ? kd_add(x[i], a.bias[i]) : x[i];
         if (a.of_sum)
@@ -66,7 +95,10 @@ __global__ void __launch_bounds__(ROW_THREADS) add_rows(struct cuda_add a) {
         float v = a.norm ? kd_mul(kd_mul(kd_add(x[i], -mean), rms), a.norm[i]) : x[i];
         if (a.norm_bias)
             v = kd_add(v, a.norm_bias[i]);
-        y[i] = a.of_sum ? v : kd_add(y[i], kd_mul(a.factor, v));
+        v = a.of_sum ? v : kd_mul(a.factor, v);
+        y[i] = a.of_sum ? v : kd_mul(kd_add(y[i], v), scale);
+        for (int k = 1; k < a.copies; k++)
+            y[(size_t)k * a.stride + (size_t)i] = kd_add(y[(size_t)k * a.stride + (size_t)i], v);
     }
 }
 
@@ -175,7 +207,9 @@ __global__ void __launch_bounds__(ROW_THREADS) activate_rows(struct cuda_act a) 
     if (a.bias)
         g = add4(g, read4(a.bias, i, a.n, false));
     if (a.gated) {
-        float4 u = read4(x, second, a.ldx, true);
+        bool whole = a.n % 4 == 0 && a.ld_ups % 4 == 0;
+        float4 u = a.ups ? read4(a.ups + (size_t)row * (size_t)a.ld_ups, i, a.n, whole)
+                         : read4(x, second, a.ldx, true);
         if (a.bias)
             u = add4(u, read4(a.bias + a.n, i, a.n, false));
         h = {activate_gated(a.act, g.x, u.x), activate_gated(a.act, g.y, u.y),
@@ -237,6 +271,11 @@ void cuda_add(struct rt *rt, const struct cuda_add *a) {
 void cuda_embed(struct rt *rt, const struct cuda_embed *a) {
     if (a->rows > 0)
         rt_launch(rt, embed_rows, rt_grid_of(a->rows, 1, ROW_THREADS, 0), *a);
+}
+
+void cuda_embed_layers(struct rt *rt, const struct cuda_embed_layers *a) {
+    if (a->rows > 0)
+        rt_launch(rt, embed_layers, rt_grid_of(a->rows, a->layers, ROW_THREADS, 32 * sizeof(float)), *a);
 }
 
 void cuda_norm(struct rt *rt, const struct cuda_norm *a) {

@@ -39,7 +39,7 @@ static struct graph *find_graph(struct device *dev, int tokens) {
     struct graph key = {.num_tokens = tokens, .adjusts = dev->work.num_adjusted > 0};
     if (!dev->work.one_launch || dev->work.edits_apart)
         return NULL;
-    for (int a = 0; dev->fast && a < dev->model.num_attn; a++) {
+    for (int a = 0; a < dev->model.num_attn; a++) {
         int splits = power_of_two(dev->work.attn[a].num_splits);
         key.max_splits[a] = splits < dev->max_splits ? splits : dev->max_splits;
     }

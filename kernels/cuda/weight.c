@@ -221,6 +221,8 @@ static void note_layout(struct device *dev, const struct weight *w) {
                 : w->role == WEIGHT_LATENT_Q && dev->model.attn[0].q_lora > 0 ? 5
                 : w->role == WEIGHT_LATENT_KEY                                ? 6
                 : w->role == WEIGHT_LATENT_VALUE                              ? 7
+                : w->role == WEIGHT_EMBED_OUT                                 ? 8
+                : w->role == WEIGHT_LAUREL_RIGHT                              ? 9
                                                                               : 0;
     for (int i = 0; i < w->num_matrices; i++) {
         const struct cuda_matrix *m = &w->matrix[i];
@@ -243,6 +245,15 @@ static const char *role_name(enum weight_role role) {
         [WEIGHT_DOWN] = "down",
         [WEIGHT_HEAD] = "the head",
         [WEIGHT_SINKS] = "sinks of attention",
+        [WEIGHT_LAYER_EMBED] = "embeddings of layers",
+        [WEIGHT_LAYER_EMBED_IN] = "the projection to embeddings of layers",
+        [WEIGHT_STREAM_IN] = "the streams' matrices",
+        [WEIGHT_STREAM_OUT] = "the streams' matrices",
+        [WEIGHT_STREAM_ROUTER] = "the streams' router",
+        [WEIGHT_LAUREL_LEFT] = "LAuReL's matrices",
+        [WEIGHT_LAUREL_RIGHT] = "LAuReL's matrices",
+        [WEIGHT_EMBED_GATE] = "the gate of a layer's embedding",
+        [WEIGHT_EMBED_OUT] = "the output of a layer's embedding",
         [WEIGHT_ATTN_GATE] = "the gate of attention",
         [WEIGHT_LATENT] = "latents",
         [WEIGHT_LATENT_QDOWN] = "latents of queries",
@@ -290,7 +301,8 @@ struct weight *cuda_weight_load(struct device *dev, const struct weight_desc *de
     size_t bytes = 0;
     bool ok;
     w->num_experts = of_experts(desc->role) ? part_stack(&desc->part[0]) : 0;
-    if (weight_is_plain(desc->role) || desc->role == WEIGHT_EMBED)
+    if (weight_is_plain(desc->role) || desc->role == WEIGHT_EMBED || desc->role == WEIGHT_LAYER_EMBED ||
+        desc->role == WEIGHT_STREAM_ROUTER)
         ok = load_table(dev, w, desc, &bytes);
     else if (desc->role == WEIGHT_EXPERT_DOWN || of_heads(desc->role) ||
              (desc->role == WEIGHT_EXPERT_GATE_UP && !desc->part[1].data))

@@ -190,7 +190,7 @@ static void fill_group(const struct work *p, const struct work_config *c, const 
     int64_t *slots = take_part(to, in->groups[group].slots, (size_t)p->num_tokens * sizeof *slots);
     int64_t B = c->block_size;
     for (int t = 0; t < step->num_tokens; t++)
-        slots[t] = g->slots[t] < 0 ? -1 : g->slots[t] + g->slots[t] / B * B * (c->page_scale - 1);
+        slots[t] = g->slots[t] < 0 ? -1 : g->slots[t] + g->slots[t] / B * B * (c->page_scale[group] - 1);
     for (int t = step->num_tokens; t < p->num_tokens; t++)
         slots[t] = -1;
     copy_part(to, in->groups[group].block_start, g->block_start,
@@ -198,7 +198,7 @@ static void fill_group(const struct work *p, const struct work_config *c, const 
     int n = g->block_start[step->num_seqs];
     int32_t *ids = take_part(to, in->groups[group].block_ids, (size_t)n * sizeof *ids);
     for (int i = 0; i < n; i++)
-        ids[i] = g->block_ids[i] * c->page_scale;
+        ids[i] = g->block_ids[i] * c->page_scale[group];
 }
 
 static void fill_splits(struct work *p, const struct work_config *c, const struct cuda_inputs *in,

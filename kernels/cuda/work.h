@@ -45,7 +45,7 @@ struct work_attn_config {
 };
 
 struct work_config {
-    int page_scale; // block ids and the pages of slots are times this
+    int page_scale[KV_MAX_GROUPS]; // block ids and the pages of slots are times this
     int block_size, vocab, num_groups, num_attn;
     struct work_attn_config attn[MODEL_MAX_SPECS];
     bool exact;     // rows that decode go through prefill

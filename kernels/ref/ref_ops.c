@@ -122,12 +122,11 @@ struct ref_matrix ref_decode(float *to, const struct ref_matrix *w) {
 }
 
 void ref_matvec(float *y, const float *x, const struct ref_matrix *w) {
-    const float *row = w->data;
-    CHECK(w->dtype == DTYPE_F32);
-    for (int n = 0; n < w->rows; n++, row += w->cols) {
+    const float *row = w->dtype == DTYPE_F32 ? w->data : NULL;
+    for (int n = 0; n < w->rows; n++, row += row ? w->cols : 0) {
         double sum = 0;
         for (int k = 0; k < w->cols; k++)
-            sum += (double)x[k] * (double)row[k];
+            sum += (double)x[k] * (double)(row ? row[k] : ref_element(w, n, k));
         y[n] = (float)(sum + (w->bias ? (double)w->bias[n] : 0));
     }
 }

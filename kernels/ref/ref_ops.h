@@ -23,7 +23,7 @@ float ref_element(const struct ref_matrix *w, int n, int k);
 // The same matrix in F32, all elements (rows, cols) in `to`, which the caller owns.
 struct ref_matrix ref_decode(float *to, const struct ref_matrix *w);
 
-// y[n] = sum over k of x[k] * w[n][k], + bias[n].  w: of F32, x (cols), y (rows)
+// y[n] = sum over k of x[k] * w[n][k], + bias[n].  x (cols), y (rows)
 void ref_matvec(float *y, const float *x, const struct ref_matrix *w);
 
 // y = x / sqrt(mean(x^2) + eps) * w, w NULL: 1.  (n) each

@@ -33,6 +33,99 @@ static void test_mixed_specs(void **state) {
     }
 }
 
+// Layers that keep unlike numbers of heads, or heads of unlike size, and layers that keep nothing.
+static void test_places(void **state) {
+    (void)state;
+    static const struct {
+        struct shape s;
+        int block_size;
+        enum dtype type, kv;
+    } cases[] = {
+        {{4, 64, 4, 1, 64, 44, 97, 21, true, true, false}, 16, DTYPE_BF16, DTYPE_F16},
+        {{4, 64, 2, 1, 64, 64, 97, 0, false, false, true}, 16, DTYPE_F16, DTYPE_I8},
+        {{4, 64, 4, 2, 16, 44, 97, 13, true, true, false}, 5, DTYPE_F32, DTYPE_F32},
+        {{4, 64, 4, 1, 16, 44, 97, 13, false, true, false}, 5, DTYPE_F32, DTYPE_I8},
+    };
+    for (size_t i = 0; i < 2 * sizeof cases / sizeof cases[0]; i++) {
+        struct model_config m = fixture_config(&cases[i / 2].s);
+        fixture_mix_places(&m);
+        if (i % 2)
+            fixture_share(&m);
+        struct fixture *f = fixture_of(&m, cases[i / 2].type);
+        check_fixture(f, cases[i / 2].block_size, cases[i / 2].kv, cases[i / 2].kv == DTYPE_F32 ? 2e-5 : 3e-2,
+                      "places");
+        fixture_free(f);
+    }
+}
+
+// A page of such layers is copied whole, and no other is touched.
+static void test_copied_places(void **state) {
+    (void)state;
+    struct shape s = {4, 64, 4, 1, 16, 44, 97, 13, false, true, false};
+    struct model_config m = fixture_config(&s);
+    fixture_mix_places(&m);
+    struct fixture *f = fixture_of(&m, DTYPE_F32);
+    struct instance *in = open_instance(f, &backend_cuda, 5, DTYPE_I8, 8, 16, 1);
+    size_t bytes = in->ops->kv_block_bytes(in->dev);
+    unsigned char *pages = must_calloc(4, bytes), *got = must_calloc(1, bytes);
+    for (size_t i = 0; i < 4 * bytes; i++)
+        pages[i] = (unsigned char)random_u32();
+    for (int i = 0; i < 4; i++)
+        in->inspect->kv_import(in->dev, i, pages + (size_t)i * bytes);
+    in->ops->kv_copy(in->dev, &(struct kv_move){.from = 1, .to = 2}, 1);
+    for (int i = 0; i < 4; i++) {
+        in->inspect->kv_export(in->dev, i, got);
+        assert_memory_equal(got, pages + (size_t)(i == 2 ? 1 : i) * bytes, bytes);
+    }
+    free(pages), free(got);
+    instance_close(in);
+    fixture_free(f);
+}
+
+// Embeddings that layers have of their own, and factors of the residual stream.
+static void test_layer_out(void **state) {
+    (void)state;
+    static const enum dtype types[] = {DTYPE_F32, DTYPE_F16, DTYPE_BF16, DTYPE_Q8_0};
+    for (int i = 0; i < 5; i++) {
+        struct shape s = {2, 64, 4, 2, 16, 44, 97, 0, false, false, false};
+        struct model_config m = fixture_config(&s);
+        m.layer_scale = i > 0, m.layer_embed = i == 4 ? 0 : i == 1 ? 18 : 32, m.layer_vocab = 90;
+        m.ffn[0].act = ACT_GELU, m.residual_scale = i == 2 ? 0.5f : 1;
+        m.norm = i == 0 ? NORM_LAYER : NORM_RMS, m.norm_bias = i == 0;
+        struct fixture *f = fixture_of(&m, types[i % 4]);
+        check_fixture(f, 16, DTYPE_F32, i % 4 == 0 ? 2e-5 : 3e-2, "layers' ends");
+        fixture_free(f);
+    }
+}
+
+// Streams beside the residual one, LAuReL, and sparse gates; with 70 rows also behind cuBLASLt.
+static void test_streams(void **state) {
+    (void)state;
+    static const enum dtype types[] = {DTYPE_F32, DTYPE_F16, DTYPE_BF16};
+    for (int i = 0; i < 3; i++) {
+        struct shape s = {2, 64, 4, 2, 16, 44, 97, 0, false, false, false};
+        struct model_config m = fixture_config(&s);
+        m.streams = MODEL_STREAMS, m.laurel_rank = i == 0 ? 12 : 16, m.post_norms = true;
+        m.layer_embed = 32, m.layer_vocab = 97;
+        m.ffn[0].act = ACT_GELU, m.ffn[0].sparse = true, m.ffn[0].deviations = 0.4f;
+        struct fixture *f = fixture_of(&m, types[i]);
+        for (int w = 0; i == 2 && w < f->num_weights; w++)
+            if (f->weights[w].role == WEIGHT_GATE_UP) { // gate and up are two GEMMs
+                free((void *)(uintptr_t)f->weights[w].part[1].data);
+                f->weights[w].part[1] = random_tensor(DTYPE_F16, 44, 64, 0.2f);
+            }
+        check_fixture(f, 16, DTYPE_F32, i == 0 ? 5e-5 : 4e-2, "streams");
+        struct instance *ref = open_instance(f, &backend_ref, 16, DTYPE_F32, 100, 128, 2);
+        struct instance *cuda = open_instance(f, &backend_cuda, 16, DTYPE_F32, 100, 128, 2);
+        struct piece prompts[] = {{0, 0, 70, true}, {1, 0, 5, true}};
+        struct step_out want = run_pieces(ref, prompts, 2), got = run_pieces(cuda, prompts, 2);
+        compare(cuda, &got, &want, 75, i == 0 ? 5e-5 : 4e-2, "prompts");
+        instance_close(ref);
+        instance_close(cuda);
+        fixture_free(f);
+    }
+}
+
 // Feed-forwards of every activation, with and without a gate and biases; with 70 rows also behind cuBLASLt.
 static void test_feed_forward(void **state) {
     (void)state;
@@ -252,22 +345,29 @@ static void test_latent_refused(void **state) {
 static void test_refused_specs(void **state) {
     (void)state;
     struct shape s = {4, 64, 2, 1, 64, 44, 97, 0, false, false, false};
-    for (int i = 0; i < 5; i++) {
+    for (int i = 0; i < 8; i++) {
         struct fixture *f = fixture_make_mixed(&s, DTYPE_BF16);
         struct model_config *m = &f->config;
         static const char *const words[] = {
-            "number or the size of their kv heads", "number or the size of their kv heads",
-            "recurrent layer is not positive", "rotation is not among", "are sparse"};
+            "is no multiple of the least", "is no multiple of the least",   "recurrent layer is not positive",
+            "rotation is not among",       "sparse gates of experts",       "streams beside the residual one",
+            "without a feed-forward",      "ranks would share sparse gates"};
         if (i == 0)
-            m->attn[1].kv_heads = 2;
+            m->attn[1].kv_heads = 2; // and no more places
         else if (i == 1)
             m->attn[1].head_dim = 32;
         else if (i == 2)
             m->num_mix = 1;
         m->attn[1].rope = i == 3 ? 2 : m->attn[1].rope;
-        m->ffn[1].sparse = i == 4;
+        m->ffn[1].sparse = i == 4 || i == 7, m->ffn[1].no_gate = i == 4;
+        m->streams = i == 5 ? MODEL_STREAMS : 0, m->layer_scale = i == 6;
+        m->ffn[1].hidden = i == 6 ? 0 : m->ffn[1].hidden;
         struct err err = {0};
-        struct device_config config = {.model = m, .kv_dtype = DTYPE_F16, .block_size = 16, .world = 1};
+        struct device_config config = {.model = m,
+                                       .kv_dtype = DTYPE_F16,
+                                       .block_size = 16,
+                                       .world = i == 7 ? 2 : 1,
+                                       .comm = i == 7 ? (struct comm *)(void *)f : NULL}; // not looked at
         assert_null(backend_cuda.open(NULL, &config, &err));
         assert_int_equal(err.code, STATUS_FORMAT);
         assert_non_null(strstr(err.msg, words[i]));
@@ -277,18 +377,14 @@ static void test_refused_specs(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_mixed_specs),
-        cmocka_unit_test(test_feed_forward),
-        cmocka_unit_test(test_layer_norms),
-        cmocka_unit_test(test_sum_norms),
-        cmocka_unit_test(test_parallel_blocks),
-        cmocka_unit_test(test_head_norms),
-        cmocka_unit_test(test_head),
-        cmocka_unit_test(test_latent),
-        cmocka_unit_test(test_latent_rows),
-        cmocka_unit_test(test_latent_exact),
-        cmocka_unit_test(test_latent_refused),
-        cmocka_unit_test(test_refused_specs),
+        cmocka_unit_test(test_mixed_specs),    cmocka_unit_test(test_feed_forward),
+        cmocka_unit_test(test_layer_norms),    cmocka_unit_test(test_parallel_blocks),
+        cmocka_unit_test(test_head_norms),     cmocka_unit_test(test_head),
+        cmocka_unit_test(test_sum_norms),      cmocka_unit_test(test_latent),
+        cmocka_unit_test(test_latent_rows),    cmocka_unit_test(test_latent_exact),
+        cmocka_unit_test(test_places),         cmocka_unit_test(test_copied_places),
+        cmocka_unit_test(test_layer_out),      cmocka_unit_test(test_streams),
+        cmocka_unit_test(test_latent_refused), cmocka_unit_test(test_refused_specs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

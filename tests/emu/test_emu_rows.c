@@ -180,17 +180,17 @@ static void test_add(void **state) {
         float *d_x = to_device(x, sizeof *x * count), *d_resid = to_device(resid, sizeof *x * count),
               *d_bias = to_device(bias, sizeof *x * (size_t)n),
               *d_weight = to_device(weight, sizeof *x * (size_t)n);
-        struct cuda_add a = {d_x,
-                             biased ? d_bias : NULL,
-                             normed ? d_weight : NULL,
-                             d_resid,
-                             factor,
-                             1e-5f,
-                             ROWS,
-                             n,
-                             layer ? NORM_LAYER : NORM_RMS,
-                             normed && layer && biased ? d_bias : NULL,
-                             of_sum};
+        struct cuda_add a = {.x = d_x,
+                             .bias = biased ? d_bias : NULL,
+                             .norm = normed ? d_weight : NULL,
+                             .resid = d_resid,
+                             .factor = factor,
+                             .eps = 1e-5f,
+                             .rows = ROWS,
+                             .n = n,
+                             .kind = layer ? NORM_LAYER : NORM_RMS,
+                             .norm_bias = normed && layer && biased ? d_bias : NULL,
+                             .of_sum = of_sum};
         rt_test_order(c % SCHEDULES);
         cuda_add(rt, &a);
         float *got = to_host(d_resid, sizeof *x * count);

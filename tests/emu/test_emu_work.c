@@ -144,7 +144,7 @@ static void test_upload(void **state) {
         {0, 900, 1, false}, {1, 0, 300, false}, {2, 1000, 70, false}, {3, 64, 129, false}};
     static const int groups[] = {1, 3, 4}, windows[] = {0, 100, 1500};
     for (int i = 0; i < 36; i++) {
-        struct work_config c = {.page_scale = 1,
+        struct work_config c = {.page_scale = {1, 1},
                                 .block_size = 16,
                                 .vocab = VOCAB,
                                 .num_groups = 1 + i % GROUPS,
@@ -170,7 +170,7 @@ static void test_upload(void **state) {
 // Many sequences of a long context: pinned twice, so its size is bounded by what steps have, not by what they could.
 static void test_size(void **state) {
     (void)state;
-    struct work_config c = {.page_scale = 1,
+    struct work_config c = {.page_scale = {1, 1},
                             .block_size = 16,
                             .vocab = 151936,
                             .num_groups = 1,

@@ -232,13 +232,21 @@ ROWS = [
     (CUDA % "phases.c", ".tile_rows = dev->work_config.tile_rows,\n                             .window = layer->attn.window,", ".tile_rows = dev->work_config.tile_rows,\n                             .window = dev->model.attn[0].window,", "test_emu_kinds"),  # every layer has the window of the first
     (CUDA % "phases.c", ".rope_pairs = rope ? rope->dim / 2 : 0,", ".rope_pairs = dev->model.ropes[0].dim / 2,", "test_emu_forward"),  # positions rotate in every layer
     (CUDA % "work.c", ".begin = at > begin ? at : begin,", ".begin = at,", "test_emu_steps"),  # decode reads what a window gave back
-    (CUDA % "phases.c", "a.of = &dev->inputs.rows[first].row;", "a.of = &dev->inputs.rows[0].row;", "test_emu_steps"),  # hidden states of the first rows for those that follow
+    (CUDA % "phases.c", "&dev->inputs.rows[first].row : NULL", "&dev->inputs.rows[0].row : NULL", "test_emu_steps"),  # hidden states of the first rows for those that follow
     (CUDA % "phases.c", "    float *to = dev->result[dev->num_begun & 1].hidden;\n", "    float *to = dev->result[0].hidden;\n", "test_emu_steps"),  # hidden states of two steps in one place
     (CUDA % "mix.cu", "if (a.states.positions[row] < back)", "if (false)", "test_emu_mix"),  # recurrent: a sequence begins with what its page held
     (CUDA % "mix.cu", "a.tiled ? h % a.groups : h / (a.heads / a.groups)", "h / (a.heads / a.groups)", "test_emu_mix"),  # recurrent: heads take the keys of another group
     (CUDA % "mix.cu", "bool begins = a.states.positions[row] == 0;", "bool begins = true;", "test_emu_mix"),  # recurrent: every step begins a sequence
     (CUDA % "kv.c", ".num = arrays,", ".num = dev->model.kv_layers,", "test_emu_steps"),  # a page is copied without its values
-    (CUDA % "kv.c", "        if (!dev->key_scales)\n            continue;", "        continue;", "test_emu_steps"),  # and without the scales of int8
+    (CUDA % "kv.c", "for (int s = 0; dev->scales && s < dev->model.num_attn; s++)", "for (int s = 0; s < 0; s++)", "test_emu_steps"),  # and without the scales of int8
+    (CUDA % "kv.c", "return cuda_kv_page_arrays(dev) / attn_kv_places(model_attn(m, i));", "return cuda_kv_page_arrays(dev);", "test_emu_kinds"),  # pages of layers that keep more lie elsewhere
+    (CUDA % "kv.c", "(whole ? all : place_elems(dev) / d)", "place_elems(dev) / d", "test_emu_kinds"),  # of their scales those of one place are copied
+    (CUDA % "phases.c", "    if (attn->shares_kv)\n        a.kv.num_heads = 0;\n", "", "test_emu_kinds"),  # a layer without keys writes over those it takes
+    (CUDA % "rows.cu", "id = id < a.vocab ? id : 0;", "id = id < a.vocab ? id : a.vocab - 1;", "test_emu_kinds"),  # tokens without embeddings of layers take the last ones
+    (CUDA % "streams.cu", "kd_add(coefficient(a.coefs + k * STREAMS, m), 1)", "coefficient(a.coefs + k * STREAMS, m)", "test_emu_kinds"),  # streams: corrections lack their one
+    (CUDA % "streams.cu", "i / 8 * 16 + i % 8 : i;", "i : i;", "test_emu_kinds"),  # sparse gates: ups count among them
+    (CUDA % "multiply.c", "w->interleaved ? w->matrix[0].rows : n;", "n;", "test_emu_kinds"),  # and half of the columns are not multiplied
+    (CUDA % "phases.c", "streams ? dev->added : dev->resid", "dev->resid", "test_emu_kinds"),  # streams: the gate of a layer's embedding takes what is not scaled
     (CUDA % "attn_prefill.cu", "int begin = first_seen(t.position + t.first / G, a.window, a.chunked);", "int begin = first_seen(t.position + t.first / G, a.window, a.chunked) / 2;", "test_emu_attention"),  # prefill reads pages that a window gave back
     (CUDA % "attn_wgmma.cu", "int begin = first_seen(t.position + t.first / G, a.window, a.chunked);", "int begin = first_seen(t.position + t.first / G, a.window, a.chunked) / 2;", "test_emu_attention"),  # wgmma: the same
     (ENGINE, "    if ((named || backend_cuda_at_hand()) &&", "    if (backend_cuda_at_hand() &&", "test_emu_load"),  # auto falls back without a word

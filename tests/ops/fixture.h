@@ -170,6 +170,16 @@ static inline void fixture_mix_places(struct model_config *m) {
     m->kv_layers = m->num_layers / 2 * 2;
 }
 
+// Layers 2 and 3 take the keys of layers 0 and 1. For that attn[2] is what attn[1] is, and shares; attn[3] is of layer 2.
+static inline void fixture_share(struct model_config *m) {
+    m->num_attn = 4;
+    m->attn[2] = m->attn[1], m->attn[3] = m->attn[0];
+    m->attn[2].index = 2, m->attn[3].index = 3;
+    m->attn[2].shares_kv = m->attn[3].shares_kv = true;
+    m->layers[2].attn = 3;
+    m->layers[2].kv_layer = m->layers[0].kv_layer, m->layers[3].kv_layer = m->layers[1].kv_layer;
+}
+
 static inline struct model_config fixture_config(const struct shape *s) {
     struct model_config m = {.num_layers = s->layers,
                              .hidden = s->hidden,
@@ -279,6 +289,33 @@ static inline void fixture_add_latent(struct fixture *f, const struct attn_spec 
     fixture_stack(f, a->heads);
 }
 
+// What a layer has of models with embeddings of layers, factors of layers and streams.
+static inline void fixture_add_layer_out(struct fixture *f, int layer, enum dtype dtype) {
+    const struct model_config *m = &f->config;
+    int D = m->hidden, P = m->layer_embed, N = m->streams, R = m->laurel_rank, all = N * N, one = 1;
+    enum dtype of_d = fixture_dtype(dtype, D);
+    if (P > 0) {
+        fixture_add(f, WEIGHT_EMBED_GATE, layer, of_d, 1, &P, D, false);
+        fixture_add(f, WEIGHT_EMBED_OUT, layer, fixture_dtype(dtype, P), 1, &D, P, false);
+        fixture_add(f, WEIGHT_NORM, layer, DTYPE_F32, 1, &one, D, m->norm_bias);
+    }
+    if (m->layer_scale)
+        fixture_add(f, WEIGHT_LAYER_SCALE, layer, DTYPE_F32, 1, &one, 1, false);
+    if (N == 0)
+        return;
+    fixture_add(f, WEIGHT_NORM, layer, DTYPE_F32, 1, &one, D, false);
+    fixture_add(f, WEIGHT_STREAM_ROUTER, layer, DTYPE_F32, 1, &N, D, false);
+    float *router = (float *)(uintptr_t)f->weights[f->num_weights - 1].part[0].data;
+    for (int i = 0; i < N * D; i++)
+        router[i] *= (float)D; // its product is divided by that
+    fixture_add(f, WEIGHT_STREAM_PREDICT, layer, DTYPE_F32, 1, &all, N, false);
+    fixture_add(f, WEIGHT_STREAM_CORRECT, layer, DTYPE_F32, 1, &N, N, false);
+    fixture_add(f, WEIGHT_NORM, layer, DTYPE_F32, 1, &one, D, false);
+    fixture_add(f, WEIGHT_LAUREL_LEFT, layer, of_d, 1, &R, D, false);
+    fixture_add(f, WEIGHT_LAUREL_RIGHT, layer, fixture_dtype(dtype, R), 1, &D, R, false);
+    fixture_add(f, WEIGHT_NORM, layer, DTYPE_F32, 1, &one, D, m->norm_bias);
+}
+
 static inline struct fixture *fixture_of(const struct model_config *m, enum dtype dtype) {
     struct fixture *f = must_calloc(1, sizeof *f);
     f->config = *m;
@@ -292,6 +329,14 @@ static inline struct fixture *fixture_of(const struct model_config *m, enum dtyp
         fixture_add(f, WEIGHT_TYPES, -1, DTYPE_F32, 1, &m->token_types, D, false);
     if (m->embed_norm)
         fixture_add(f, WEIGHT_EMBED_NORM, -1, DTYPE_F32, 1, &one, D, m->norm_bias);
+    if (m->layer_embed > 0) {
+        int P = m->layer_embed, all = m->num_layers * P;
+        fixture_add(f, WEIGHT_LAYER_EMBED, -1, fixture_dtype(dtype, all), 1, &m->layer_vocab, all, false);
+        fixture_add(f, WEIGHT_LAYER_EMBED_IN, -1, of_d, 1, &all, D, false);
+        fixture_add(f, WEIGHT_NORM, -1, DTYPE_F32, 1, &one, P, m->norm_bias);
+    }
+    for (int i = 0; i < 2 * (m->streams - 1); i++)
+        fixture_add(f, i % 2 ? WEIGHT_STREAM_OUT : WEIGHT_STREAM_IN, -1, of_d, 1, &D, D, false);
     for (int l = 0; l < m->num_layers; l++) {
         const struct attn_spec *a = model_attn(&f->config, l);
         const struct ffn_spec *ffn = model_ffn(&f->config, l);
@@ -302,12 +347,13 @@ static inline struct fixture *fixture_of(const struct model_config *m, enum dtyp
         if (a->kind == ATTN_LATENT)
             fixture_add_latent(f, a, l, dtype, D);
         else
-            fixture_add(f, WEIGHT_QKV, l, of_d, 3, (int[]){q, kv, kv}, D, a->qkv_bias);
+            fixture_add(f, WEIGHT_QKV, l, of_d, a->shares_kv ? 1 : 3, (int[]){q, kv, kv}, D, a->qkv_bias);
         if (a->qk_norm != QK_NORM_NONE && a->qk_norm != QK_NORM_UNIT) {
             fixture_add(f, WEIGHT_NORM, l, DTYPE_F32, 1, each ? &a->heads : &one, whole ? q : a->head_dim,
                         false);
-            fixture_add(f, WEIGHT_NORM, l, DTYPE_F32, 1, each ? &a->kv_heads : &one, whole ? kv : a->head_dim,
-                        false);
+            if (!a->shares_kv)
+                fixture_add(f, WEIGHT_NORM, l, DTYPE_F32, 1, each ? &a->kv_heads : &one,
+                            whole ? kv : a->head_dim, false);
         }
         if (a->sinks)
             fixture_add(f, WEIGHT_SINKS, l, DTYPE_F32, 1, &one, a->heads, false);
@@ -328,6 +374,7 @@ static inline struct fixture *fixture_of(const struct model_config *m, enum dtyp
             fixture_add(f, WEIGHT_NORM, l, DTYPE_F32, 1, &one, D, m->norm_bias);
         if (post_norms)
             fixture_add(f, WEIGHT_NORM, l, DTYPE_F32, 1, &one, D, m->norm_bias);
+        fixture_add_layer_out(f, l, dtype);
     }
     fixture_add(f, WEIGHT_NORM, -1, DTYPE_F32, 1, &one, D, m->norm_bias);
     fixture_add(f, WEIGHT_HEAD, -1, of_d, 1, &m->vocab, D, m->head_bias);
@@ -413,6 +460,15 @@ static inline struct instance *instance_load(const struct fixture *f, struct set
     in->model.positions = f->config.positions > 0 ? w[n++] : NULL;
     in->model.types = f->config.token_types > 0 ? w[n++] : NULL;
     in->model.embed_norm = f->config.embed_norm ? w[n++] : NULL;
+    if (f->config.layer_embed > 0) {
+        in->model.layer_embed = w[n++];
+        in->model.layer_embed_in = w[n++];
+        in->model.layer_embed_norm = w[n++];
+    }
+    for (int i = 0; i < f->config.streams - 1; i++) {
+        in->model.stream_in[i] = w[n++];
+        in->model.stream_out[i] = w[n++];
+    }
     for (int l = 0; l < f->config.num_layers; l++) {
         struct layer *layer = &in->layers[l];
         const struct layer_spec *spec = &f->config.layers[l];
@@ -435,7 +491,7 @@ static inline struct instance *instance_load(const struct fixture *f, struct set
         }
         if (layer->attn.qk_norm != QK_NORM_NONE && layer->attn.qk_norm != QK_NORM_UNIT) {
             layer->q_norm = w[n++];
-            layer->k_norm = w[n++];
+            layer->k_norm = layer->attn.shares_kv ? NULL : w[n++];
         }
         if (layer->attn.sinks)
             layer->sinks = w[n++];
@@ -464,6 +520,22 @@ static inline struct instance *instance_load(const struct fixture *f, struct set
             *own_norms[i] = w[n++];
         if (post_norms)
             layer->ffn_post_norm = w[n++];
+        if (f->config.layer_embed > 0) {
+            layer->embed_gate = w[n++];
+            layer->embed_out = w[n++];
+            layer->embed_norm = w[n++];
+        }
+        layer->layer_scale = f->config.layer_scale ? w[n++] : NULL;
+        if (f->config.streams > 0) {
+            layer->stream_norm = w[n++];
+            layer->stream_router = w[n++];
+            layer->stream_predict = w[n++];
+            layer->stream_correct = w[n++];
+            layer->stream_scale = w[n++];
+            layer->laurel_left = w[n++];
+            layer->laurel_right = w[n++];
+            layer->laurel_norm = w[n++];
+        }
     }
     in->model.out_norm = w[n++];
     in->model.head = w[n++];
@@ -620,6 +692,8 @@ static inline bool forward(struct instance *in, const struct step *step) {
     ops->embed(in->dev, &in->model, step);
     for (int i = 0; i < in->model.config.num_layers; i++) {
         const struct layer *layer = &in->layers[i];
+        if (in->model.config.streams > 0)
+            ops->layer_in(in->dev, layer, step);
         ops->qkv(in->dev, layer, step);
         if (step->num_decode > 0)
             ops->attn_decode(in->dev, layer, step);
@@ -628,6 +702,8 @@ static inline bool forward(struct instance *in, const struct step *step) {
         ops->attn_out(in->dev, layer, step);
         ops->ffn_in(in->dev, layer, step);
         ops->ffn_out(in->dev, layer, step);
+        if (in->model.config.layer_embed > 0 || in->model.config.layer_scale)
+            ops->layer_out(in->dev, layer, step);
     }
     ops->head(in->dev, &in->model, step);
     ops->step_end(in->dev);

@@ -331,8 +331,8 @@ static enum status load_into(const struct engine *e, const struct engine_config 
     return err_set(err, st, "the model has no room (%s)" WAYS_OUT, cause.msg);
 }
 
-// Where nobody named a device, a model that CUDA's does not take (types of weights that only the CPU computes
-// with) runs on the CPU.
+// Where nobody named a device, a model that CUDA's does not take (experts with gate and up of unlike types) runs
+// on the CPU.
 static enum status load_weights(struct engine *e, const struct engine_config *c, struct ranks_config *config,
                                 enum dtype floats, bool choose, struct err *err) {
     if (check_room(e, config, floats, err) != STATUS_OK)

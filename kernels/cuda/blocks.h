@@ -13,8 +13,9 @@
 #define QUANT_FN static inline
 #endif
 
-// One element as integers: value = d * scale * q - dmin * min, where d and dmin are f16 bits. MXFP4: q is the nibble, of
-// which quant_e2m1() makes a number, scale the exponent of f32 with which that is multiplied, or 0: zero.
+// One element as integers: value = d * scale * q - dmin * min, where d and dmin are f16 bits. Q4_1 and Q5_1: a min of 1 and
+// the negative of the file's for dmin. MXFP4, IQ4: q is the nibble, of
+// which quant_e2m1() or quant_iq4() makes a number; of MXFP4 scale is the exponent of f32 with which that is multiplied, or 0: zero.
 struct quant {
     int q, scale, min;
     uint16_t d, dmin;
@@ -39,11 +40,28 @@ QUANT_FN void quant_k4(const uint8_t *s, int j, int *scale, int *min) {
     }
 }
 
+// What the nibbles of IQ4_NL and IQ4_XS stand for: a byte of each.
+QUANT_FN int quant_iq4(int q) {
+    return (int8_t)((q < 8 ? 0xf6eaddcfbfad9881u : 0x7159453526190d01u) >> (q % 8 * 8));
+}
+
+// 6-bit scale j (0..16) out of the 12 bytes of Q3_K.
+QUANT_FN int quant_k3(const uint8_t *s, int j) {
+    return ((s[j % 8] >> (j / 8 * 4) & 15) | (s[8 + j % 4] >> (j / 4 * 2) & 3) << 4) - 32;
+}
+
 // Bytes of a row of n elements of a quantised type, 0 for others.
 QUANT_FN size_t quant_row_bytes(enum dtype t, int n) {
     switch (t) {
     case DTYPE_Q8_0: return (size_t)(n / 32) * 34;
-    case DTYPE_Q4_0: return (size_t)(n / 32) * 18;
+    case DTYPE_Q4_0:
+    case DTYPE_IQ4_NL: return (size_t)(n / 32) * 18;
+    case DTYPE_Q4_1: return (size_t)(n / 32) * 20;
+    case DTYPE_Q5_0: return (size_t)(n / 32) * 22;
+    case DTYPE_Q5_1: return (size_t)(n / 32) * 24;
+    case DTYPE_Q2_K: return (size_t)(n / 256) * 84;
+    case DTYPE_Q3_K: return (size_t)(n / 256) * 110;
+    case DTYPE_IQ4_XS: return (size_t)(n / 256) * 136;
     case DTYPE_Q4_K: return (size_t)(n / 256) * 144;
     case DTYPE_Q5_K: return (size_t)(n / 256) * 176;
     case DTYPE_Q6_K: return (size_t)(n / 256) * 210;
@@ -67,6 +85,50 @@ QUANT_FN struct quant quant_element(enum dtype t, const uint8_t *row, int k) {
         b = row + (long long)(k / 32) * 18;
         e.d = quant_u16(b);
         e.q = ((k % 32 < 16 ? b[2 + k % 16] : b[2 + k % 16] >> 4) & 15) - 8;
+        break;
+    case DTYPE_IQ4_NL:
+        b = row + (long long)(k / 32) * 18;
+        e.d = quant_u16(b);
+        e.q = b[2 + k % 16] >> (k % 32 / 16 * 4) & 15;
+        break;
+    case DTYPE_Q5_0:
+        b = row + (long long)(k / 32) * 22;
+        e.d = quant_u16(b);
+        e.q = ((b[6 + k % 16] >> (k % 32 / 16 * 4) & 15) | (b[2 + k % 32 / 8] >> (k % 8) & 1) << 4) - 16;
+        break;
+    case DTYPE_Q4_1:
+    case DTYPE_Q5_1:
+        b = row + (long long)(k / 32) * (t == DTYPE_Q4_1 ? 20 : 24);
+        e.d = quant_u16(b);
+        e.dmin = quant_u16(b + 2) ^ 0x8000;
+        e.min = 1;
+        e.q = b[(t == DTYPE_Q4_1 ? 4 : 8) + k % 16] >> (k % 32 / 16 * 4) & 15;
+        if (t == DTYPE_Q5_1)
+            e.q |= (b[4 + k % 32 / 8] >> (k % 8) & 1) << 4;
+        break;
+    case DTYPE_Q2_K:
+        b = row + (long long)(k / 256) * 84;
+        i = k % 256;
+        e.d = quant_u16(b + 80);
+        e.dmin = quant_u16(b + 82);
+        e.scale = b[i / 16] & 15;
+        e.min = b[i / 16] >> 4;
+        e.q = b[16 + i / 128 * 32 + i % 32] >> (i % 128 / 32 * 2) & 3;
+        break;
+    case DTYPE_Q3_K:
+        b = row + (long long)(k / 256) * 110;
+        i = k % 256;
+        e.d = quant_u16(b + 108);
+        e.scale = quant_k3(b + 96, i / 16);
+        e.q = ((b[32 + i / 128 * 32 + i % 32] >> (i % 128 / 32 * 2) & 3) | (b[i % 32] >> (i / 32) & 1) << 2) -
+              4;
+        break;
+    case DTYPE_IQ4_XS:
+        b = row + (long long)(k / 256) * 136;
+        i = k % 256 / 32; // which 32
+        e.d = quant_u16(b);
+        e.scale = ((b[4 + i / 2] >> (i % 2 * 4) & 15) | (b[2 + i / 4] >> (i % 4 * 2) & 3) << 4) - 32;
+        e.q = b[8 + i * 16 + k % 16] >> (k % 32 / 16 * 4) & 15;
         break;
     case DTYPE_Q4_K:
     case DTYPE_Q5_K:

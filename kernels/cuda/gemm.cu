@@ -173,19 +173,21 @@ template <enum weight_layout F> __global__ void __launch_bounds__(128) dequantis
     for (int g = 0; g < traits::groups; g++) {
         uint32_t v[2][4];
         int column = s * traits::step + g * 32;
-        size_t super = (size_t)tile * (size_t)(a.w.cols / 256) + (size_t)(column / 256);
         group_scale scale =
-            make_scale<F>(scale_word<F>((const char *)a.w.scales + at * traits::scales, g, lane),
-                          (const char *)a.w.supers + (super * 8 + (size_t)lane / 4) * (traits::supers / 8));
+            make_scale<F>(scale_words<F>((const char *)a.w.scales + at * traits::scales, g, lane),
+                          (const char *)a.w.supers +
+                              (factors_at<F>(a.w, tile, s) * 8 + (size_t)lane / 4) * (traits::supers / 8));
         decode<F>(f, g, v[0], v[1]);
         for (int mma = 0; mma < 2; mma++)
             for (int r = 0; r < 4; r++) {
                 int row = lane / 4 + 8 * (r & 1), half = r >> 1;
                 int k =
-                    F == LAYOUT_Q6_K ? mma * 16 + lane % 4 * 4 + half * 2 : lane % 4 * 8 + mma * 4 + half * 2;
-                float d = F == LAYOUT_Q6_K && mma ? scale.second[r & 1] : scale.d[r & 1];
-                float low = kd_bf16_to_float((uint16_t)v[mma][r]) * d - scale.min[r & 1];
-                float high = kd_bf16_to_float((uint16_t)(v[mma][r] >> 16)) * d - scale.min[r & 1];
+                    traits::halves ? mma * 16 + lane % 4 * 4 + half * 2 : lane % 4 * 8 + mma * 4 + half * 2;
+                bool second = traits::halves && mma;
+                float d = second ? scale.second[r & 1] : scale.d[r & 1];
+                float min = second ? scale.second_min[r & 1] : scale.min[r & 1];
+                float low = kd_bf16_to_float((uint16_t)v[mma][r]) * d - min;
+                float high = kd_bf16_to_float((uint16_t)(v[mma][r] >> 16)) * d - min;
                 *(uint32_t *)(a.out + (size_t)(tile * 16 + row) * (size_t)a.w.cols + column + k) =
                     kd_pack_bf16(low, high);
             }
@@ -209,9 +211,12 @@ void cuda_gemm(struct rt *rt, const struct cuda_gemm *a) {
     case LAYOUT_Q8_0: pick_tokens<LAYOUT_Q8_0>(rt, a); break;
     case LAYOUT_Q4_0: pick_tokens<LAYOUT_Q4_0>(rt, a); break;
     case LAYOUT_Q4_K: pick_tokens<LAYOUT_Q4_K>(rt, a); break;
+    case LAYOUT_Q5_1:
     case LAYOUT_Q5_K: pick_tokens<LAYOUT_Q5_K>(rt, a); break;
     case LAYOUT_Q6_K: pick_tokens<LAYOUT_Q6_K>(rt, a); break;
     case LAYOUT_MXFP4: pick_tokens<LAYOUT_MXFP4>(rt, a); break;
+    case LAYOUT_Q2_K: pick_tokens<LAYOUT_Q2_K>(rt, a); break;
+    case LAYOUT_IQ4: pick_tokens<LAYOUT_IQ4>(rt, a); break;
     case LAYOUT_COUNT: rt_fail(rt, "a matrix has no format"); break;
     }
 }
@@ -226,9 +231,12 @@ void cuda_expert_gemm(struct rt *rt, const struct cuda_expert_gemm *a) {
     case LAYOUT_Q8_0: pick_group<LAYOUT_Q8_0>(rt, a); break;
     case LAYOUT_Q4_0: pick_group<LAYOUT_Q4_0>(rt, a); break;
     case LAYOUT_Q4_K: pick_group<LAYOUT_Q4_K>(rt, a); break;
+    case LAYOUT_Q5_1:
     case LAYOUT_Q5_K: pick_group<LAYOUT_Q5_K>(rt, a); break;
     case LAYOUT_Q6_K: pick_group<LAYOUT_Q6_K>(rt, a); break;
     case LAYOUT_MXFP4: pick_group<LAYOUT_MXFP4>(rt, a); break;
+    case LAYOUT_Q2_K: pick_group<LAYOUT_Q2_K>(rt, a); break;
+    case LAYOUT_IQ4: pick_group<LAYOUT_IQ4>(rt, a); break;
     case LAYOUT_COUNT: rt_fail(rt, "experts have no format"); break;
     }
 }
@@ -238,9 +246,12 @@ void cuda_dequant(struct rt *rt, const struct cuda_dequant *a) {
     case LAYOUT_Q8_0: launch_dequant<LAYOUT_Q8_0>(rt, a); break;
     case LAYOUT_Q4_0: launch_dequant<LAYOUT_Q4_0>(rt, a); break;
     case LAYOUT_Q4_K: launch_dequant<LAYOUT_Q4_K>(rt, a); break;
+    case LAYOUT_Q5_1:
     case LAYOUT_Q5_K: launch_dequant<LAYOUT_Q5_K>(rt, a); break;
     case LAYOUT_Q6_K: launch_dequant<LAYOUT_Q6_K>(rt, a); break;
     case LAYOUT_MXFP4: launch_dequant<LAYOUT_MXFP4>(rt, a); break;
+    case LAYOUT_Q2_K: launch_dequant<LAYOUT_Q2_K>(rt, a); break;
+    case LAYOUT_IQ4: launch_dequant<LAYOUT_IQ4>(rt, a); break;
     default: rt_fail(rt, "only quantised matrices are dequantised"); break;
     }
 }

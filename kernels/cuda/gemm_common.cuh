@@ -16,16 +16,31 @@ struct fragment { // of 16 rows and one k-step
 
 template <enum weight_layout F> struct format_traits {
     static constexpr bool plain = F == LAYOUT_BF16 || F == LAYOUT_F16;
-    static constexpr bool nibbles = F == LAYOUT_Q4_0 || F == LAYOUT_Q4_K || F == LAYOUT_MXFP4;
-    static constexpr bool has_min = F == LAYOUT_Q4_K || F == LAYOUT_Q5_K;
+    static constexpr bool nibbles =
+        F == LAYOUT_Q4_0 || F == LAYOUT_Q4_K || F == LAYOUT_MXFP4 || F == LAYOUT_Q2_K || F == LAYOUT_IQ4;
+    static constexpr bool has_min = F == LAYOUT_Q4_K || F == LAYOUT_Q5_K || F == LAYOUT_Q2_K;
+    static constexpr bool halves =
+        F == LAYOUT_Q6_K || F == LAYOUT_Q2_K;      // scales of 16 columns, those of one mma
     static constexpr int step = nibbles ? 64 : 32; // columns
     static constexpr int groups = nibbles ? 2 : 1; // of 32 columns in a step
-    // Bytes of a tile's k-step in shared memory: weights, a word per group (MXFP4: for both) and row, K-quants' factors.
+    // Bytes of a tile's k-step in shared memory: weights, a word per group and two rows (MXFP4: for both groups; Q2_K, IQ4: per
+    // row), K-quants' factors.
     static constexpr int data = plain ? 1024 : 512;
-    static constexpr int scales = plain ? 0 : F == LAYOUT_MXFP4 ? 32 : groups * 32;
+    static constexpr int scales = plain                                 ? 0
+                                  : F == LAYOUT_MXFP4                   ? 32
+                                  : F == LAYOUT_Q2_K || F == LAYOUT_IQ4 ? groups * 64
+                                                                        : groups * 32;
     static constexpr int supers = has_min ? 64 : F == LAYOUT_Q6_K ? 32 : 0;
     static constexpr int stage = data + scales + supers;
 };
+
+// Which of w's factors are those of k-step s of a tile.
+template <enum weight_layout F> KD_FN size_t factors_at(const struct cuda_matrix &w, int tile, int s) {
+    int shared = format_traits<F>::step == 64 ? 2 : 3; // by so many k-steps, as a power of two
+    if (F == LAYOUT_Q5_K && w.layout == LAYOUT_Q5_1)
+        shared = 0;
+    return (size_t)tile * (size_t)(w.cols / format_traits<F>::step >> shared) + (size_t)(s >> shared);
+}
 
 // A warp copies k-step s of a tile to its stage, asynchronously; the caller commits.
 template <enum weight_layout F>
@@ -42,10 +57,8 @@ KD_FN void copy_stage(unsigned char *stage, const struct cuda_matrix &w, int til
     size_t at = (size_t)tile * (size_t)(w.cols / traits::step) + (size_t)s;
     kd_copy16(stage + lane * 16, (const char *)w.data + at * 512 + lane * 16, true);
     const char *from = (const char *)w.scales + at * traits::scales + lane * 16;
-    if (lane >= WORDS) {
-        at = (size_t)tile * (size_t)(w.cols / 256) + (size_t)(s * traits::step / 256);
-        from = (const char *)w.supers + at * traits::supers + (lane - WORDS) * 16;
-    }
+    if (lane >= WORDS)
+        from = (const char *)w.supers + factors_at<F>(w, tile, s) * traits::supers + (lane - WORDS) * 16;
     if (lane < ALL)
         kd_copy16(stage + traits::data + lane * 16, from, true);
 }
@@ -76,10 +89,24 @@ KD_FN uint32_t floats_to_bf16(uint32_t word, int i) {
     return kd_fma_bf16x2((word << (12 - 4 * i) & 0x80008000u) | (size & 0x01c001c0u), 0x7f007f00u, 0);
 }
 
+// The same of nibbles 2 i and 2 i + 1, indices into IQ4's table: its bf16 as lower and as upper bytes, of which a lookup takes
+// four, by the lower three bits of each index and then by the fourth.
+KD_FN uint32_t table_to_bf16(uint32_t word, int i) {
+    uint32_t four = word >> (i / 2 * 16), half = 0x3210u | (four >> 1 & 0x4444u);
+    uint32_t low = kd_pick_bytes(kd_pick_bytes(0x82a6d0feu, 0x20b00c44u, four),
+                                 kd_pick_bytes(0x18c85080u, 0xe2b28a54u, four), half);
+    uint32_t high = kd_pick_bytes(kd_pick_bytes(0xc2c2c2c2u, 0xc1c1c2c2u, four),
+                                  kd_pick_bytes(0x4241413fu, 0x42424242u, four), half);
+    return kd_pick_bytes(low, high, i % 2 ? 0x7362u : 0x5140u);
+}
+
 template <enum weight_layout F> KD_FN uint32_t decode_nibbles(uint32_t word, int i) {
     if (F == LAYOUT_MXFP4)
         return floats_to_bf16(word, i);
-    return nibbles_to_bf16(word, i, F == LAYOUT_Q4_0 ? 0xc308c308u : 0xc300c300u); // -136, -128
+    if (F == LAYOUT_IQ4)
+        return table_to_bf16(word, i);
+    return nibbles_to_bf16(word, i,
+                           F == LAYOUT_Q4_0 || F == LAYOUT_Q2_K ? 0xc308c308u : 0xc300c300u); // -136, -128
 }
 
 // The A operands of the two mma of 32 columns (group g of the step), as integers for quantised layouts.
@@ -94,7 +121,7 @@ template <enum weight_layout F> KD_FN void decode(const fragment &f, int g, uint
         a1[0] = decode_nibbles<F>(top, 2), a1[1] = decode_nibbles<F>(bottom, 2);
         a1[2] = decode_nibbles<F>(top, 3), a1[3] = decode_nibbles<F>(bottom, 3);
     } else {
-        float offset = F == LAYOUT_Q8_0 ? 128.0f : F == LAYOUT_Q6_K ? 32.0f : 0.0f;
+        float offset = F == LAYOUT_Q5_K ? 0.0f : 128.0f;
         a0[0] = bytes_to_bf16(f.a.x, 0, offset), a0[1] = bytes_to_bf16(f.a.z, 0, offset);
         a0[2] = bytes_to_bf16(f.a.x, 2, offset), a0[3] = bytes_to_bf16(f.a.z, 2, offset);
         a1[0] = bytes_to_bf16(f.a.y, 0, offset), a1[1] = bytes_to_bf16(f.a.w, 0, offset);
@@ -103,21 +130,28 @@ template <enum weight_layout F> KD_FN void decode(const fragment &f, int g, uint
 }
 
 struct group_scale {               // of rows r (0) and r + 8 (1)
-    float d[2], second[2], min[2]; // second: columns 16..32 of Q6_K
+    float d[2], second[2], min[2]; // second: columns 16..32, where they have a scale of their own
+    float second_min[2];
 };
 
-// A row's word of group g, of the scales of a tile's k-step.
-template <enum weight_layout F> KD_FN uint32_t scale_word(const void *scales, int g, int lane) {
+// The word of rows r and r + 8 of group g, of the scales of a tile's k-step. Q2_K, IQ4: a word of each.
+template <enum weight_layout F> KD_FN uint2 scale_words(const void *scales, int g, int lane) {
     const uint32_t *words = (const uint32_t *)scales;
-    return F == LAYOUT_MXFP4 ? words[lane / 4] >> (16 * g) : words[g * 8 + lane / 4];
+    if (F == LAYOUT_Q2_K || F == LAYOUT_IQ4)
+        return *(const uint2 *)(words + (g * 8 + lane / 4) * 2);
+    return {F == LAYOUT_MXFP4 ? words[lane / 4] >> (16 * g) : words[g * 8 + lane / 4], 0};
 }
 
-// The scales that a row's word and, of K-quants, its factors stand for.
-template <enum weight_layout F> KD_FN group_scale make_scale(uint32_t s, const void *supers) {
+// The scales that those words and, of K-quants, factors stand for.
+template <enum weight_layout F> KD_FN group_scale make_scale(uint2 words, const void *supers) {
     group_scale r = {};
+    uint32_t s = words.x;
     if (F == LAYOUT_Q8_0 || F == LAYOUT_Q4_0) {
         r.d[0] = kd_half_to_float((uint16_t)s);
         r.d[1] = kd_half_to_float((uint16_t)(s >> 16));
+    } else if (F == LAYOUT_IQ4) {
+        r.d[0] = kd_bits_float(words.x);
+        r.d[1] = kd_bits_float(words.y);
     } else if (F == LAYOUT_MXFP4) {
         r.d[0] = kd_bits_float((s & 255u) << 23);
         r.d[1] = kd_bits_float((s >> 8 & 255u) << 23);
@@ -127,6 +161,17 @@ template <enum weight_layout F> KD_FN group_scale make_scale(uint32_t s, const v
             float both = kd_half_to_float((uint16_t)(d >> (16 * i)));
             r.d[i] = both * (float)(int8_t)(s >> (8 * i));
             r.second[i] = both * (float)(int8_t)(s >> (16 + 8 * i));
+        }
+    } else if (F == LAYOUT_Q2_K) {
+        uint2 d = *(const uint2 *)supers;
+        for (int i = 0; i < 2; i++) {
+            uint32_t own = i ? words.y : words.x;
+            float scale = kd_half_to_float((uint16_t)(d.x >> (16 * i))),
+                  min = kd_half_to_float((uint16_t)(d.y >> (16 * i)));
+            r.d[i] = scale * (float)(int8_t)own;
+            r.second[i] = scale * (float)(int8_t)(own >> 8);
+            r.min[i] = min * (float)(own >> 16 & 255u);
+            r.second_min[i] = min * (float)(own >> 24);
         }
     } else if (format_traits<F>::has_min) {
         uint2 d = *(const uint2 *)supers;
@@ -144,16 +189,16 @@ template <enum weight_layout F> KD_FN group_scale read_scale(const unsigned char
     if (traits::plain)
         return {};
     const unsigned char *words = stage + traits::data;
-    return make_scale<F>(scale_word<F>(words, g, lane),
+    return make_scale<F>(scale_words<F>(words, g, lane),
                          words + traits::scales + lane / 4 * (traits::supers / 8));
 }
 
-// A token's 32 columns as the B operands of two mma; each mma of Q6_K is one scale's 16 columns.
+// A token's 32 columns as the B operands of two mma.
 struct tokens {
     uint32_t first[2], second[2];
 };
 template <enum weight_layout F> KD_FN tokens read_tokens(const uint16_t *x, int lane) {
-    if (F == LAYOUT_Q6_K) {
+    if (format_traits<F>::halves) {
         uint2 v = *(const uint2 *)(x + lane % 4 * 4), w = *(const uint2 *)(x + 16 + lane % 4 * 4);
         return {{v.x, v.y}, {w.x, w.y}};
     }
@@ -176,21 +221,24 @@ KD_FN void multiply_group(float c[4], const uint32_t a0[4], const uint32_t a1[4]
         kd_mma_bf16(c, a1, x.second);
         return;
     }
-    float whole[4] = {0, 0, 0, 0}, second[4] = {0, 0, 0, 0};
+    float whole[4] = {0, 0, 0, 0}, second[4] = {0, 0, 0, 0}, sum[4] = {0, 0, 0, 0},
+          second_sum[4] = {0, 0, 0, 0};
     kd_mma_bf16(whole, a0, x.first);
-    kd_mma_bf16(F == LAYOUT_Q6_K ? second : whole, a1, x.second);
+    kd_mma_bf16(traits::halves ? second : whole, a1, x.second);
     if (traits::has_min) { // the sum of x by a matrix of ones: no second pass over x
         const uint32_t ones[4] = {0x3f803f80u, 0x3f803f80u, 0x3f803f80u, 0x3f803f80u};
-        kd_mma_bf16(second, ones, x.first);
-        kd_mma_bf16(second, ones, x.second);
+        kd_mma_bf16(sum, ones, x.first);
+        kd_mma_bf16(traits::halves ? second_sum : sum, ones, x.second);
     }
 #pragma unroll
     for (int e = 0; e < 4; e++) {
         c[e] = kd_fma(whole[e], scale.d[e / 2], c[e]);
-        if (F == LAYOUT_Q6_K)
+        if (traits::halves)
             c[e] = kd_fma(second[e], scale.second[e / 2], c[e]);
         if (traits::has_min)
-            c[e] = kd_fma(second[e], -scale.min[e / 2], c[e]);
+            c[e] = kd_fma(sum[e], -scale.min[e / 2], c[e]);
+        if (traits::halves && traits::has_min)
+            c[e] = kd_fma(second_sum[e], -scale.second_min[e / 2], c[e]);
     }
 }
 

@@ -279,9 +279,12 @@ void gemm_launch_staged_experts(struct rt *rt, const struct cuda_expert_gemm *a)
     case LAYOUT_Q8_0: launch_experts<LAYOUT_Q8_0>(rt, a); break;
     case LAYOUT_Q4_0: launch_experts<LAYOUT_Q4_0>(rt, a); break;
     case LAYOUT_Q4_K: launch_experts<LAYOUT_Q4_K>(rt, a); break;
+    case LAYOUT_Q5_1:
     case LAYOUT_Q5_K: launch_experts<LAYOUT_Q5_K>(rt, a); break;
     case LAYOUT_Q6_K: launch_experts<LAYOUT_Q6_K>(rt, a); break;
     case LAYOUT_MXFP4: launch_experts<LAYOUT_MXFP4>(rt, a); break;
+    case LAYOUT_Q2_K: launch_experts<LAYOUT_Q2_K>(rt, a); break;
+    case LAYOUT_IQ4: launch_experts<LAYOUT_IQ4>(rt, a); break;
     default: rt_fail(rt, "a matrix has no staged GEMM"); break;
     }
 }
@@ -293,9 +296,12 @@ void gemm_launch_staged(struct rt *rt, const struct cuda_gemm *a) {
     case LAYOUT_Q8_0: pick_tokens<LAYOUT_Q8_0>(rt, a); break;
     case LAYOUT_Q4_0: pick_tokens<LAYOUT_Q4_0>(rt, a); break;
     case LAYOUT_Q4_K: pick_tokens<LAYOUT_Q4_K>(rt, a); break;
+    case LAYOUT_Q5_1:
     case LAYOUT_Q5_K: pick_tokens<LAYOUT_Q5_K>(rt, a); break;
     case LAYOUT_Q6_K: pick_tokens<LAYOUT_Q6_K>(rt, a); break;
     case LAYOUT_MXFP4: pick_tokens<LAYOUT_MXFP4>(rt, a); break;
+    case LAYOUT_Q2_K: pick_tokens<LAYOUT_Q2_K>(rt, a); break;
+    case LAYOUT_IQ4: pick_tokens<LAYOUT_IQ4>(rt, a); break;
     default: rt_fail(rt, "a matrix has no staged GEMM"); break;
     }
 }

@@ -175,6 +175,8 @@ KD_FN uint32_t kd_fma_bf16x2(uint32_t a, uint32_t b, uint32_t c) {
     asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(c));
     return r;
 }
+// Byte i is that of the eight of b and a which bits 4 i to 4 i + 2 of `which` say, a's being the lower four.
+KD_FN uint32_t kd_pick_bytes(uint32_t a, uint32_t b, uint32_t which) { return __byte_perm(a, b, which); }
 KD_FN float kd_bits_float(uint32_t u) { return __uint_as_float(u); }
 KD_FN uint32_t kd_float_bits(float f) { return __float_as_uint(f); }
 
@@ -245,6 +247,12 @@ KD_FN uint32_t kd_fma_bf16x2(uint32_t a, uint32_t b, uint32_t c) {
                  (float)(kd_widen_bf16((uint16_t)(a >> i)) * kd_widen_bf16((uint16_t)(b >> i)) +
                          kd_widen_bf16((uint16_t)(c >> i))))
              << i;
+    return r;
+}
+KD_FN uint32_t kd_pick_bytes(uint32_t a, uint32_t b, uint32_t which) {
+    uint32_t r = 0;
+    for (int i = 0; i < 4; i++)
+        r |= (uint32_t)((a | (uint64_t)b << 32) >> (which >> (4 * i) & 7u) * 8 & 255u) << (8 * i);
     return r;
 }
 KD_FN float kd_bits_float(uint32_t u) { return bits_float(u); }

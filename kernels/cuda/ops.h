@@ -197,11 +197,14 @@ enum weight_layout {
     LAYOUT_Q5_K,  // byte; as Q4_K
     LAYOUT_Q6_K,  // int8; 8-bit scale per 16, f16 per 256
     LAYOUT_MXFP4, // nibble of a 4-bit float; 8 bits of a scale's exponent per 32
+    LAYOUT_Q2_K,  // nibble - 8; 8-bit scale and minimum per 16, two f16 per 256
+    LAYOUT_IQ4,   // nibble of IQ4's table; f32 scale per 32
+    LAYOUT_Q5_1,  // as Q5_K, and multiplied by its kernels, but two f16 per 32
     LAYOUT_COUNT
 };
 
 CUDA_BOTH bool cuda_layout_has_nibbles(enum weight_layout f) {
-    return f == LAYOUT_Q4_0 || f == LAYOUT_Q4_K || f == LAYOUT_MXFP4;
+    return f == LAYOUT_Q4_0 || f == LAYOUT_Q4_K || f == LAYOUT_MXFP4 || f == LAYOUT_Q2_K || f == LAYOUT_IQ4;
 }
 
 // A matrix in device memory. Rows padded to 16 and columns to a whole k-step with zeros. Plain layouts are
@@ -226,7 +229,7 @@ struct cuda_pack {
 };
 void cuda_pack(struct rt *rt, const struct cuda_pack *a);
 
-// The layout of a file's type; LAYOUT_COUNT: none. And columns of one k-step, to which a matrix is padded.
+// The layout of a file's type. And columns of one k-step, to which a matrix is padded.
 enum weight_layout cuda_layout_of(enum dtype t);
 int cuda_layout_k_step(enum weight_layout f);
 // Bytes of the three arrays of a matrix of padded size.

@@ -23,18 +23,26 @@ KD_FN void pack_quants(const struct cuda_pack &a, int r, int g32) {
     bool nibbles = cuda_layout_has_nibbles(a.w.layout);
     int n = packed_row(a, r), tile = n / 16, in_tile = n % 16, lower = in_tile / 8;
     int step = nibbles ? g32 / 2 : g32, steps = a.w.cols / (nibbles ? 64 : 32);
-    int offset = a.w.layout == LAYOUT_Q8_0   ? 128
-                 : a.w.layout == LAYOUT_Q4_0 ? 8
-                 : a.w.layout == LAYOUT_Q6_K ? 32
-                                             : 0;
+    bool halves = a.w.layout == LAYOUT_Q6_K || a.w.layout == LAYOUT_Q2_K;
+    int offset = a.w.layout == LAYOUT_Q8_0 || a.w.layout == LAYOUT_Q6_K   ? 128
+                 : a.w.layout == LAYOUT_Q4_0 || a.w.layout == LAYOUT_Q2_K ? 8
+                                                                          : 0;
     uint32_t *words = (uint32_t *)a.w.data + (((size_t)tile * (size_t)steps + (size_t)step) * 32) * 4;
-    for (int t = 0; t < 4; t++) { // lanes in_tile % 8 * 4 + t
+    struct quant e = {}, second = {}; // the first of each 16 columns, which have scales in common
+    for (int t = 0; t < 4; t++) {     // lanes in_tile % 8 * 4 + t
         uint32_t *lane = words + (in_tile % 8 * 4 + t) * 4;
         uint32_t word[2] = {0, 0};
         for (int i = 0; i < 8; i++) { // the lane's 8 columns, in the order of its fragments
-            int k = a.w.layout == LAYOUT_Q6_K ? i / 4 * 16 + t * 4 + i % 4 : t * 8 + i;
-            uint32_t q = (uint32_t)(quant_element(a.dtype, row, g32 * 32 + k).q + offset);
-            if (nibbles)
+            int k = halves ? i / 4 * 16 + t * 4 + i % 4 : t * 8 + i;
+            struct quant one = quant_element(a.dtype, row, g32 * 32 + k);
+            uint32_t q = (uint32_t)(one.q + offset);
+            if (k == 0)
+                e = one;
+            if (k == 16)
+                second = one;
+            if (a.w.layout == LAYOUT_IQ4)
+                word[0] |= q << (i * 4);
+            else if (nibbles)
                 word[0] |= q << (i / 2 * 4 + i % 2 * 16);
             else
                 word[i / 4] |= q << (8 * (i % 4));
@@ -46,10 +54,10 @@ KD_FN void pack_quants(const struct cuda_pack &a, int r, int g32) {
             lane[lower * 2 + 1] = word[1];
         }
     }
-    struct quant e = quant_element(a.dtype, row, g32 * 32),
-                 second = quant_element(a.dtype, row, g32 * 32 + 16);
     size_t at = ((size_t)tile * (size_t)(a.w.cols / 32) + (size_t)g32) * 8 + (size_t)(in_tile % 8);
-    size_t super = ((size_t)tile * (size_t)(a.w.cols / 256) + (size_t)(g32 / 8)) * 8 + (size_t)(in_tile % 8);
+    int shared = a.w.layout == LAYOUT_Q5_1 ? 1 : 8; // groups of 32 columns that have the same factors
+    size_t super = ((size_t)tile * (size_t)(a.w.cols / 32 / shared) + (size_t)(g32 / shared)) * 8 +
+                   (size_t)(in_tile % 8);
     uint8_t *bytes = (uint8_t *)a.w.scales + at * 4;
     if (a.w.layout == LAYOUT_Q8_0 || a.w.layout == LAYOUT_Q4_0) {
         ((uint16_t *)a.w.scales)[at * 2 + (size_t)lower] = e.d;
@@ -58,13 +66,23 @@ KD_FN void pack_quants(const struct cuda_pack &a, int r, int g32) {
         bytes[2 + lower] = (uint8_t)second.scale;
         if (g32 % 8 == 0)
             ((uint16_t *)a.w.supers)[super * 2 + (size_t)lower] = e.d;
+    } else if (a.w.layout == LAYOUT_IQ4) {
+        ((float *)a.w.scales)[at * 2 + (size_t)lower] = kd_half_to_float(e.d) * (float)e.scale; // exact
     } else if (a.w.layout == LAYOUT_MXFP4) { // a word has both groups of a step
         at = ((size_t)tile * (size_t)steps + (size_t)step) * 8 + (size_t)(in_tile % 8);
         ((uint8_t *)a.w.scales)[at * 4 + (size_t)(g32 % 2 * 2 + lower)] = (uint8_t)e.scale;
     } else {
-        bytes[lower] = (uint8_t)e.scale;
-        bytes[2 + lower] = (uint8_t)e.min;
-        if (g32 % 8 == 0) {
+        if (a.w.layout == LAYOUT_Q2_K) { // a word of each row
+            bytes += at * 4 + (size_t)lower * 4;
+            bytes[0] = (uint8_t)e.scale;
+            bytes[1] = (uint8_t)second.scale;
+            bytes[2] = (uint8_t)e.min;
+            bytes[3] = (uint8_t)second.min;
+        } else {
+            bytes[lower] = (uint8_t)e.scale;
+            bytes[2 + lower] = (uint8_t)e.min;
+        }
+        if (g32 % shared == 0) {
             ((uint16_t *)a.w.supers)[super * 4 + (size_t)lower] = e.d;
             ((uint16_t *)a.w.supers)[super * 4 + 2 + (size_t)lower] = e.dmin;
         }
@@ -107,12 +125,19 @@ enum weight_layout cuda_layout_of(enum dtype t) {
     case DTYPE_F32: return LAYOUT_F32;
     case DTYPE_BF16: return LAYOUT_BF16;
     case DTYPE_F16: return LAYOUT_F16;
-    case DTYPE_Q8_0: return LAYOUT_Q8_0;
+    case DTYPE_Q8_0:
+    case DTYPE_Q5_0: return LAYOUT_Q8_0;
     case DTYPE_Q4_0: return LAYOUT_Q4_0;
     case DTYPE_Q4_K: return LAYOUT_Q4_K;
     case DTYPE_Q5_K: return LAYOUT_Q5_K;
+    case DTYPE_Q4_1:
+    case DTYPE_Q5_1: return LAYOUT_Q5_1;
     case DTYPE_Q6_K: return LAYOUT_Q6_K;
+    case DTYPE_Q2_K:
+    case DTYPE_Q3_K: return LAYOUT_Q2_K;
     case DTYPE_MXFP4: return LAYOUT_MXFP4;
+    case DTYPE_IQ4_NL:
+    case DTYPE_IQ4_XS: return LAYOUT_IQ4;
     default: return LAYOUT_COUNT;
     }
 }
@@ -125,8 +150,14 @@ void cuda_matrix_bytes(enum weight_layout f, int rows, int cols, size_t bytes[3]
                : f <= LAYOUT_F16            ? all * 2
                : cuda_layout_has_nibbles(f) ? all / 2
                                             : all;
-    bytes[1] = f <= LAYOUT_F16 ? 0 : f == LAYOUT_MXFP4 ? groups : groups * 2; // an f16, or two 8-bit scales
-    bytes[2] = f == LAYOUT_Q4_K || f == LAYOUT_Q5_K ? supers * 4 : f == LAYOUT_Q6_K ? supers * 2 : 0;
+    bytes[1] = f <= LAYOUT_F16                       ? 0
+               : f == LAYOUT_MXFP4                   ? groups
+               : f == LAYOUT_Q2_K || f == LAYOUT_IQ4 ? groups * 4
+                                                     : groups * 2; // an f16, or two 8-bit scales
+    bytes[2] = f == LAYOUT_Q4_K || f == LAYOUT_Q5_K || f == LAYOUT_Q2_K ? supers * 4
+               : f == LAYOUT_Q5_1                                       ? groups * 4
+               : f == LAYOUT_Q6_K                                       ? supers * 2
+                                                                        : 0;
 }
 
 void cuda_pack(struct rt *rt, const struct cuda_pack *a) {

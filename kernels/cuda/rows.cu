@@ -6,10 +6,13 @@
 enum { ROW_THREADS = 128 };
 
 // Element i of a row of n of a table as a file holds it.
-KD_FN float table_element(const void *table, enum dtype dtype, size_t row, int n, int i) {
+KD_FN float table_element(const void *table, enum dtype dtype, int row, int n, int i) {
     if (dtype == DTYPE_F32 || dtype == DTYPE_F16 || dtype == DTYPE_BF16)
-        return load_kv(table, row * (size_t)n + (size_t)i, dtype);
-    struct quant e = quant_element(dtype, (const uint8_t *)table + row * quant_row_bytes(dtype, n), i);
+        return load_kv(table, (size_t)row * (size_t)n + (size_t)i, dtype);
+    struct quant e =
+        quant_element(dtype, (const uint8_t *)table + (size_t)row * quant_row_bytes(dtype, n), i);
+    if (dtype == DTYPE_IQ4_NL || dtype == DTYPE_IQ4_XS)
+        e.q = quant_iq4(e.q);
     float v = dtype == DTYPE_MXFP4 ? kd_mul(kd_bits_float((uint32_t)e.scale << 23), (float)quant_e2m1(e.q))
                                    : kd_mul(kd_half_to_float(e.d), (float)(e.scale * e.q));
     return e.min ? kd_add(v, -kd_mul(kd_half_to_float(e.dmin), (float)e.min)) : v;
@@ -32,7 +35,7 @@ __global__ void __launch_bounds__(ROW_THREADS) embed_rows(struct cuda_embed a) {
     size_t position = a.position_table ? (size_t)a.positions[row] * (size_t)a.hidden : 0;
 #pragma unroll 1
     for (int i = (int)threadIdx.x; i < a.hidden; i += ROW_THREADS) {
-        y[i] = kd_mul(table_element(a.table, a.dtype, (size_t)id, a.hidden, i), a.factor);
+        y[i] = kd_mul(table_element(a.table, a.dtype, id, a.hidden, i), a.factor);
         if (a.type_table)
             y[i] = kd_add(y[i], a.type_table[type + (size_t)i]);
         if (a.position_table)
@@ -65,7 +68,7 @@ __global__ void __launch_bounds__(ROW_THREADS) embed_layers(struct cuda_embed_la
         float v = kd_mul(kd_mul(kd_add(x[i], -mean), rms), a.norm[i]);
         if (a.norm_bias)
             v = kd_add(v, a.norm_bias[i]);
-        float own = id < 0 ? 0 : table_element(a.table, a.dtype, (size_t)id, all, first + i);
+        float own = id < 0 ? 0 : table_element(a.table, a.dtype, id, all, first + i);
         x[i] = kd_mul(kd_add(v, kd_mul(own, a.own_factor)), 0.70710678f);
     }
 }

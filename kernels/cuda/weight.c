@@ -235,55 +235,9 @@ static void note_layout(struct device *dev, const struct weight *w) {
     }
 }
 
-static const char *role_name(enum weight_role role) {
-    static const char *const names[] = {
-        [WEIGHT_EMBED] = "the embedding",
-        [WEIGHT_NORM] = "a norm",
-        [WEIGHT_QKV] = "q, k, v",
-        [WEIGHT_ATTN_OUT] = "the attention output",
-        [WEIGHT_GATE_UP] = "gate and up",
-        [WEIGHT_DOWN] = "down",
-        [WEIGHT_HEAD] = "the head",
-        [WEIGHT_SINKS] = "sinks of attention",
-        [WEIGHT_LAYER_EMBED] = "embeddings of layers",
-        [WEIGHT_LAYER_EMBED_IN] = "the projection to embeddings of layers",
-        [WEIGHT_STREAM_IN] = "the streams' matrices",
-        [WEIGHT_STREAM_OUT] = "the streams' matrices",
-        [WEIGHT_STREAM_ROUTER] = "the streams' router",
-        [WEIGHT_LAUREL_LEFT] = "LAuReL's matrices",
-        [WEIGHT_LAUREL_RIGHT] = "LAuReL's matrices",
-        [WEIGHT_EMBED_GATE] = "the gate of a layer's embedding",
-        [WEIGHT_EMBED_OUT] = "the output of a layer's embedding",
-        [WEIGHT_ATTN_GATE] = "the gate of attention",
-        [WEIGHT_LATENT] = "latents",
-        [WEIGHT_LATENT_QDOWN] = "latents of queries",
-        [WEIGHT_LATENT_Q] = "queries",
-        [WEIGHT_LATENT_KEY] = "keys of heads",
-        [WEIGHT_LATENT_VALUE] = "values of heads",
-        [WEIGHT_MIX_IN] = "the input of a recurrent layer",
-        [WEIGHT_MIX_GATE] = "the gate of a recurrent layer",
-        [WEIGHT_MIX_OUT] = "the output of a recurrent layer",
-        [WEIGHT_ROUTER] = "the router",
-        [WEIGHT_SELECT_BIAS] = "the bias of the choice of experts",
-        [WEIGHT_EXPERT_SCALE] = "the factors of experts",
-        [WEIGHT_SHARED_GATE] = "the gate of the shared expert",
-        [WEIGHT_EXPERT_GATE_UP] = "gate and up of experts",
-        [WEIGHT_EXPERT_DOWN] = "down of experts",
-    };
-    return names[role];
-}
-
 struct weight *cuda_weight_load(struct device *dev, const struct weight_desc *desc, struct err *err) {
     if (!weight_check(&dev->model, desc, err))
         return NULL;
-    for (int i = 0; i < 3 && desc->part[i].data; i++)
-        if (cuda_layout_of(desc->part[i].dtype) == LAYOUT_COUNT) {
-            err_set(err, STATUS_INVALID,
-                    "device cuda does not compute with weights of type %s yet (%s of layer %d); use --device "
-                    "cpu",
-                    dtype_name(desc->part[i].dtype), role_name(desc->role), desc->layer);
-            return NULL;
-        }
     if (desc->role == WEIGHT_EXPERT_GATE_UP && desc->part[1].data &&
         desc->part[0].dtype != desc->part[1].dtype) {
         err_set(err, STATUS_INVALID,

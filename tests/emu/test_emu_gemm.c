@@ -2,9 +2,10 @@
 // that a token's bits do not depend on its batch.
 #include "device.h"
 
-static const enum dtype types[] = {DTYPE_F32,  DTYPE_BF16, DTYPE_F16,  DTYPE_Q8_0, DTYPE_Q4_0,
-                                   DTYPE_Q4_K, DTYPE_Q5_K, DTYPE_Q6_K, DTYPE_MXFP4};
-enum { NUM_TYPES = 9 };
+static const enum dtype types[] = {DTYPE_F32,    DTYPE_BF16, DTYPE_F16,   DTYPE_Q8_0,  DTYPE_Q4_0, DTYPE_Q4_K,
+                                   DTYPE_Q5_K,   DTYPE_Q6_K, DTYPE_MXFP4, DTYPE_Q4_1,  DTYPE_Q5_0, DTYPE_Q5_1,
+                                   DTYPE_IQ4_NL, DTYPE_Q2_K, DTYPE_Q3_K,  DTYPE_IQ4_XS};
+enum { NUM_TYPES = sizeof types / sizeof types[0] };
 
 // What blocks that share tiles need, for so many of them.
 static struct cuda_parts make_parts(int max_blocks) {

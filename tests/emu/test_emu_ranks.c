@@ -550,7 +550,10 @@ static void test_near(void **state) {
     } cases[] = {
         {{"F16", {DTYPE_F16}, 1, false}, 1000, 2, true}, // unequal parts of a step
         {{"F16", {DTYPE_F16}, 1, false}, 1000, 4, false},
-        {{"mixed", {DTYPE_Q8_0, DTYPE_F16, DTYPE_BF16, DTYPE_Q4_0, DTYPE_F32}, 5, true}, 992, 2, true},
+        {{"mixed", {DTYPE_Q8_0, DTYPE_F16, DTYPE_BF16, DTYPE_Q4_0, DTYPE_F32, DTYPE_Q5_1}, 6, true},
+         992,
+         2,
+         true},
         {{"BF16", {DTYPE_BF16}, 1, true}, 1024, 2, false},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i += 1 + 3 * SLOW) {

@@ -27,7 +27,7 @@ def chat(chatml):
 def run(*command, **env):
     clean = {k: v for k, v in os.environ.items() if k not in ("QUIRE_API_KEY", "OPENAI_API_KEY")}
     return subprocess.run(
-        [str(c) for c in command], capture_output=True, text=True, timeout=120, env=clean | env
+        [str(c) for c in command], capture_output=True, text=True, timeout=480, env=clean | env
     )
 
 

@@ -8,7 +8,7 @@ import time
 
 import schema
 
-TIMEOUT = 60  # seconds without a byte before a test gives up; a guard against hangs, not a measurement
+TIMEOUT = 240  # seconds without a byte before a test gives up; a guard against hangs, not a measurement
 
 
 def wait_for(what, condition, seconds=TIMEOUT, pause=0.01):

@@ -7,8 +7,7 @@ CUDA = "kernels/cuda/%s"
 
 ROWS = [
     # ---- CUDA kernels, on the emulator -----------------------------------------------------------------------
-    (CUDA % "weight.c", "cuda_layout_of(desc->part[i].dtype) == LAYOUT_COUNT", "false",
-            "test_emu_load"),  # take formats that it has no GEMM for
+    (CUDA % "weight.c", "desc->part[0].dtype != desc->part[1].dtype) {", "false) {", "test_emu_load"),  # take experts that it has no GEMM for
     (CUDA % "weight.c", "    if (rt_failed(dev->rt))\n        rt_wait(dev->rt, 0, err);\n    else\n", "", "test_emu_forward"),  # a device that failed at load is called too small
     (CUDA % "memory.c", "    if (rt_failed(dev->rt)) // it gives no memory either\n        return rt_wait(dev->rt, 0, err);\n", "",
          "test_emu_forward"),  # the same where the cache is made
@@ -144,6 +143,12 @@ ROWS = [
     (CUDA % "pack.cu", "word[0] |= q << (i / 2 * 4 + i % 2 * 16);", "word[0] |= q << (i * 4);", "test_emu_gemm"),  # nibbles in the order of the file
     (CUDA % "gemm_common.cuh", "(size & 0x01c001c0u)", "(size & 0x01800180u)", "test_emu_gemm"),  # 4-bit floats without their mantissa
     (CUDA % "gemm_common.cuh", "words[lane / 4] >> (16 * g)", "words[lane / 4]", "test_emu_gemm"),  # of MXFP4 the first 32 columns' scale for both
+    (CUDA % "gemm_common.cuh", "        shared = 0;", "        shared = 3;", "test_emu_gemm"),  # of Q5_1 the factors of other columns
+    (CUDA % "gemm_common.cuh", "min * (float)(own >> 24);", "r.min[i];", "test_emu_gemm"),  # of Q2_K the first 16 columns' minimum for both
+    (CUDA % "pack.cu", "bytes[1] = (uint8_t)second.scale;", "bytes[1] = (uint8_t)e.scale;", "test_emu_gemm"),  # of Q2_K the first 16 columns' scale for both
+    (CUDA % "blocks.h", "quant_u16(b + 2) ^ 0x8000;", "quant_u16(b + 2);", "test_emu_rows"),  # minima of Q4_1 are taken off
+    (CUDA % "gemm_common.cuh", "0x18c85080u, 0xe2b28a54u, four), half);", "0x18c85080u, 0xe2b28a54u, four), 0x3210u);", "test_emu_gemm"),  # half of IQ4's table
+    (CUDA % "rows.cu", "    if (dtype == DTYPE_IQ4_NL || dtype == DTYPE_IQ4_XS)", "    if (dtype == DTYPE_IQ4_NL)", "test_emu_rows"),  # indices of IQ4_XS for its numbers
     (CUDA % "blocks.h", "b[0] > 0 ? b[0] - 1 : 0;", "b[0];", "test_emu_gemm"),  # scales of MXFP4 as if its numbers were not doubled
     (CUDA % "gemm_common.cuh", "r.a.groups[blockIdx.x].expert * (size_t)values", "r.a.groups[0].expert * (size_t)values", "test_emu_experts"),  # experts: the biases of another
     (CUDA % "experts.cu", "fmaxf(fabsf(logit[e]), m)) > a.near)", "fmaxf(fabsf(logit[e]), m)) > 0)", "test_emu_experts"),  # experts in turn: none is near another
@@ -156,10 +161,10 @@ ROWS = [
     (CUDA % "experts.cu", "a.bias ? kd_add(shared, a.bias[i]) : shared);", "shared);", "test_emu_experts"),  # the shared expert without its bias
     (CUDA % "phases.c", "layer->router_norm, dev->work.num_tokens", "layer->ffn_norm, dev->work.num_tokens", "test_emu_experts"),  # the router takes what the shared expert does
     (CUDA % "phases.c", "normalise_in_place(dev, dev->added, layer->expert_post_norm, rows);", "", "test_emu_experts"),  # what experts give, as it is
-    (CUDA % "rows.cu", "y[i] = a.of_sum ? v : kd_add", "y[i] = kd_add", "test_emu_rows"),  # what is normalised is added again
+    (CUDA % "rows.cu", "y[i] = a.of_sum ? v : kd_mul(kd_add(y[i], v), scale)", "y[i] = kd_mul(kd_add(y[i], v), scale)", "test_emu_rows"),  # what is normalised is added again
     (CUDA % "work.c", "t < (size_t)T ? step->types[t] : 0", "t < (size_t)T ? step->types[0] : 0", "test_emu_work"),  # a token has the type of the first
     (CUDA % "phases.c", ".types = dev->limits.has_types ? dev->inputs.types : NULL", ".types = NULL", "test_emu_kinds"),  # one type for both texts
-    (CUDA % "phases.c", "dev->model.block == BLOCK_SUM_NORM});", "false});", "test_emu_kinds"),  # the norm is of what is added
+    (CUDA % "phases.c", ".of_sum = dev->model.block == BLOCK_SUM_NORM};", ".of_sum = false};", "test_emu_kinds"),  # the norm is of what is added
     (CUDA % "phases.c", "    if (!block_is_parallel(dev->model.block))\n", "    if (true)\n", "test_emu_kinds"),  # parallel blocks take what attention has added
     (CUDA % "gemm_common.cuh", "if (a.softcap > 0)", "if (false)", "test_emu_gemm"),  # logits without their cap
     (CUDA % "experts.cu", "(value == top && other < best)", "(value == top && other > best)", "test_emu_experts"),  # experts: of equal scores the higher id

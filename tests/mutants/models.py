@@ -243,7 +243,7 @@ ROWS = [
     (CONFIG, "h->logit_scale = 1 / h->logit_scale;", "h->logit_scale = h->logit_scale;", "test_json_arch"),  # logits multiplied, not divided
     (CONFIG, "layer % every == every - 1", "layer % every == 0", "test_json_arch"),  # other layers go without rotation
     (CONFIG, "a->rope == b->rope && ", "", "test_json_arch"),  # layers with and without rotation share a spec
-    (CUDA % "rows.cu", "kd_mul(table_element(a.table, a.dtype, (size_t)id, a.hidden, i), a.factor)", "table_element(a.table, a.dtype, (size_t)id, a.hidden, i)", "test_emu_rows"),  # the embedding is not scaled
+    (CUDA % "rows.cu", "kd_mul(table_element(a.table, a.dtype, id, a.hidden, i), a.factor)", "table_element(a.table, a.dtype, id, a.hidden, i)", "test_emu_rows"),  # the embedding is not scaled
     (CPU, "bias[1], layer->k_norm, position", "bias[1], layer->q_norm, position",
           "test_json_arch"),  # keys get the queries' norm
     (ATTENTION, "attn_seen(a, position, context, &c->begin[j], &c->end[j]);", "attn_seen(a, position - 1, context, &c->begin[j], &c->end[j]);",

@@ -36,7 +36,7 @@ def launched_on(kernel):
     """Architectures; a launcher asks the device before it takes some kernels."""
     if hopper_kernel(kernel):
         return ["90a"]
-    return [a for a in SHARED if a != "89" or not re.fullmatch(r"gemm_staged<\d, 8>", kernel)]
+    return [a for a in SHARED if a != "89" or not re.fullmatch(r"gemm_staged<\d+, 8>", kernel)]
 
 
 def shared_max(kernel):

@@ -63,6 +63,29 @@ KD_FN int first_seen(int position, int window, bool chunked) {
     return window > 0 && position > before ? position - before : 0;
 }
 
+// attn_seen(), on the device: tokens [begin, end). context: the sequence's tokens where rows see those after them, too; else 0.
+struct seen_tokens {
+    int begin, end;
+};
+KD_FN struct seen_tokens seen_from(int position, int context, int window, bool chunked) {
+    int half = window > 0 ? window / 2 : context;
+    if (context == 0)
+        return {first_seen(position, window, chunked), position + 1};
+    return {position > half ? position - half : 0, context - position > half ? position + half + 1 : context};
+}
+
+// Soft caps: tanh; of an infinity 1 or -1. Scores are products of queries and keys times score_factor(), in base 2, behind cap_scores().
+KD_FN float score_factor(float scale, float softcap) { return (softcap > 0 ? softcap : scale) * LOG2_E; }
+KD_FN float cap_score(float x) { return 1 - 2 * kd_reciprocal(1 + kd_exp2(x * (2 * LOG2_E))); }
+template <int N> KD_FN void cap_scores(float (&s)[N][4], float scale, float softcap) {
+    if (softcap > 0) {
+#pragma unroll
+        for (int n = 0; n < N; n++)
+            for (int e = 0; e < 4; e++)
+                s[n][e] = cap_score(s[n][e] * scale);
+    }
+}
+
 // What the sink of a head, or none, adds to the sum of its probabilities, whose base is `max`. Where that is too much for
 // f32 the head gives 0: of its values nothing is left.
 KD_FN float sink_part(const float *sinks, int head, float max) {

@@ -11,8 +11,10 @@
 // load: 0 * NaN is NaN.
 #include "attn.cuh"
 
-enum { PAGE = 16, DECODE_WARPS = 4, STAGES = 2 };
+enum { PAGE = 16, STAGES = 2 };
 static_assert(KV_TILE % PAGE == 0, "scales are read by whole pages: a window keeps those of its first token");
+// Heads of 256 have half the warps, whose rings are twice as large: sm_89 has 99 KiB for a block.
+template <int HD> constexpr int DECODE_WARPS = HD == 256 ? 2 : 4;
 
 // Copies keys and values of a page to shared memory. SWIZZLE: 16-byte pieces are xored by row for ldmatrix.
 // EIGHT: bytes as they are; scales: where those of 16 keys, then of 16 values go, or NULL.
@@ -38,18 +40,18 @@ KD_FN void fetch_page(unsigned char *dst, float *scales, const struct cuda_decod
     kd_copy_commit();
 }
 
-// Adds the four warps' results and writes the split's partial. out (DECODE_WARPS, heads, HD), stats
-// (DECODE_WARPS, heads, 2) in shared memory.
+// Adds the warps' results and writes the split's partial. out (WARPS, heads, HD), stats (WARPS, heads, 2) in
+// shared memory.
 template <int HD>
 KD_FN void combine_warps(const struct cuda_decode &a, int split, int head0, int heads, const float *out,
                          const float *stats) {
     int H = a.kv.num_heads * a.group;
-    for (int e = (int)threadIdx.x; e < heads * HD; e += DECODE_WARPS * 32) {
+    for (int e = (int)threadIdx.x; e < heads * HD; e += DECODE_WARPS<HD> * 32) {
         int g = e / HD, i = e % HD;
         float max = -INFINITY, sum = 0, o = 0;
-        for (int w = 0; w < DECODE_WARPS; w++)
+        for (int w = 0; w < DECODE_WARPS<HD>; w++)
             max = fmaxf(max, stats[(w * heads + g) * 2]);
-        for (int w = 0; w < DECODE_WARPS; w++) {
+        for (int w = 0; w < DECODE_WARPS<HD>; w++) {
             float f = rescale(stats[(w * heads + g) * 2], max);
             sum += f * stats[(w * heads + g) * 2 + 1];
             o += f * out[(w * heads + g) * HD + i];
@@ -66,10 +68,10 @@ KD_FN void combine_warps(const struct cuda_decode &a, int split, int head0, int 
 // Partials of a row's splits, which begin with `first` and lie (H) apart, become its result, ascending.
 template <int HD>
 KD_FN void combine_splits(const struct cuda_decode &a, int row, int first, int num, int head0, int heads) {
-    enum { LANES = HD / 4 }; // of a head, 4 elements each
+    enum { LANES = HD / 4, SEARCH = LANES < 32 ? LANES : 32 }; // lanes: 4 elements each
     size_t H = (size_t)(a.kv.num_heads * a.group);
 #pragma unroll 1
-    for (int e = (int)threadIdx.x; e / 32 * 32 < heads * LANES; e += DECODE_WARPS * 32) { // whole warps
+    for (int e = (int)threadIdx.x; e / 32 * 32 < heads * LANES; e += DECODE_WARPS<HD> * 32) { // whole warps
         int head = head0 + (e / LANES < heads ? e / LANES : 0), i = e % LANES;
         size_t at = (size_t)first * H + (size_t)head;
         const float2 *stats = (const float2 *)(void *)a.stats + at;
@@ -77,9 +79,9 @@ KD_FN void combine_splits(const struct cuda_decode &a, int row, int first, int n
         float max = -INFINITY, sum = 0;
         float4 o = {0, 0, 0, 0};
 #pragma unroll 1
-        for (int s = i; s < num; s += LANES)
+        for (int s = i % SEARCH; s < num; s += SEARCH)
             max = fmaxf(max, stats[(size_t)s * H].x);
-        for (int bits = LANES / 2; bits > 0; bits >>= 1)
+        for (int bits = SEARCH / 2; bits > 0; bits >>= 1)
             max = fmaxf(max, __shfl_xor_sync(ALL_LANES, max, bits));
 #pragma unroll 4
         for (int s = 0; s < num; s++) {
@@ -118,11 +120,13 @@ KD_FN void finish_split(const struct cuda_decode &a, int head0, int heads, float
 // ---- CUDA cores: G heads, 1 or 2
 
 template <int HD, int G> struct small_shared {
-    enum { STAGE = 2 * PAGE * HD * 2, WARP = STAGES * STAGE + G * PAGE * 4, ALL = DECODE_WARPS * WARP };
+    enum { STAGE = 2 * PAGE * HD * 2, WARP = STAGES * STAGE + G * PAGE * 4, ALL = DECODE_WARPS<HD> * WARP };
 };
 
+// Of 256, 3 blocks fit an SM: ptxas, not told so, would spill for more.
 template <int HD, bool HALF, bool EIGHT, int G>
-__global__ void __launch_bounds__(DECODE_WARPS * 32) decode_small(struct cuda_decode a) {
+__global__ void __launch_bounds__(DECODE_WARPS<HD> * 32, HD == 256 ? 3 : 0)
+    decode_small(struct cuda_decode a) {
     typedef small_shared<HD, G> sizes;
     enum { PER_ROW = HD / 8, ROWS = 32 / PER_ROW, PER_LANE = HD / 32, SIZE = EIGHT ? 1 : 2 };
     constexpr bool SCALED = EIGHT && !HALF;
@@ -144,7 +148,7 @@ __global__ void __launch_bounds__(DECODE_WARPS * 32) decode_small(struct cuda_de
                                column * 8;
 #pragma unroll
         for (int i = 0; i < 8; i++)
-            q[g][i] = from16<HALF>(from[i]) * (a.scale * LOG2_E);
+            q[g][i] = from16<HALF>(from[i]) * (a.softcap > 0 ? a.scale : a.scale * LOG2_E);
 #pragma unroll
         for (int i = 0; i < PER_LANE; i++)
             acc[g][i] = 0;
@@ -152,15 +156,15 @@ __global__ void __launch_bounds__(DECODE_WARPS * 32) decode_small(struct cuda_de
         sum[g] = 0;
     }
     int first = it.begin / PAGE, last = (it.end + PAGE - 1) / PAGE; // pages
-    int page = first + ((warp - first) & (DECODE_WARPS - 1)), stage = 0;
+    int page = first + ((warp - first) & (DECODE_WARPS<HD> - 1)), stage = 0;
     // A stage holds bytes and their scales where it else holds 16-bit elements.
     float *scales = SCALED ? (float *)(void *)(mine + 2 * PAGE * HD) : NULL;
     enum { NEXT = sizes::STAGE / 4 }; // floats from the scales of a stage to those of the other
     fetch_page<HD, false, EIGHT>(mine, scales, a, it, page, h, lane);
-    for (; page < last; page += DECODE_WARPS, stage ^= 1) {
+    for (; page < last; page += DECODE_WARPS<HD>, stage ^= 1) {
         fetch_page<HD, false, EIGHT>(mine + (stage ^ 1) * sizes::STAGE,
-                                     SCALED ? scales + (stage ^ 1) * NEXT : NULL, a, it, page + DECODE_WARPS,
-                                     h, lane);
+                                     SCALED ? scales + (stage ^ 1) * NEXT : NULL, a, it,
+                                     page + DECODE_WARPS<HD>, h, lane);
         kd_copy_wait<1>();
         __syncwarp();
         const unsigned char *keys = mine + stage * sizes::STAGE, *values = keys + PAGE * HD * SIZE;
@@ -192,6 +196,12 @@ __global__ void __launch_bounds__(DECODE_WARPS * 32) decode_small(struct cuda_de
             }
         }
         __syncwarp();
+        if (a.softcap > 0) {
+            for (int i = lane; i < G * PAGE; i += 32)
+                if (page * PAGE + i % PAGE >= it.begin && page * PAGE + i % PAGE < it.end)
+                    scores[i] = cap_score(scores[i]) * (a.softcap * LOG2_E);
+            __syncwarp();
+        }
 #pragma unroll
         for (int g = 0; g < G; g++) {
             float before = max[g], part = 0;
@@ -223,7 +233,7 @@ __global__ void __launch_bounds__(DECODE_WARPS * 32) decode_small(struct cuda_de
     }
     kd_copy_wait<0>();
     __syncthreads(); // every warp is done with its stages
-    float *out = (float *)(void *)shared, *stats = out + DECODE_WARPS * G * HD;
+    float *out = (float *)(void *)shared, *stats = out + DECODE_WARPS<HD> * G * HD;
 #pragma unroll
     for (int g = 0; g < G; g++) {
 #pragma unroll
@@ -243,15 +253,15 @@ template <int HD> struct large_shared {
     enum {
         STAGE = 2 * PAGE * HD * 2,
         QUERY = 16 * HD * 2,
-        RINGS = DECODE_WARPS * STAGES * STAGE,
-        COMBINE = DECODE_WARPS * 16 * (HD + 2) * 4,
+        RINGS = DECODE_WARPS<HD> * STAGES * STAGE,
+        COMBINE = DECODE_WARPS<HD> * 16 * (HD + 2) * 4,
         SCALES = QUERY + (RINGS > COMBINE ? RINGS : COMBINE), // where those of 8-bit caches are
-        ALL = SCALES + DECODE_WARPS * STAGES * 2 * PAGE * 4
+        ALL = SCALES + DECODE_WARPS<HD> * STAGES * 2 * PAGE * 4
     };
 };
 
 template <int HD, bool HALF, bool EIGHT>
-__global__ void __launch_bounds__(DECODE_WARPS * 32) decode_large(struct cuda_decode a) {
+__global__ void __launch_bounds__(DECODE_WARPS<HD> * 32) decode_large(struct cuda_decode a) {
     typedef large_shared<HD> sizes;
     enum { CHUNKS = HD / 8, STAGE = EIGHT ? sizes::STAGE / 2 : sizes::STAGE };
     constexpr bool SCALED = EIGHT && !HALF;
@@ -267,28 +277,29 @@ __global__ void __launch_bounds__(DECODE_WARPS * 32) decode_large(struct cuda_de
     const uint16_t *q =
         (const uint16_t *)a.q +
         (((size_t)it.row * (size_t)a.kv.num_heads + (size_t)h) * (size_t)a.group + (size_t)head0) * HD;
-    for (int i = (int)threadIdx.x; i < 16 * CHUNKS; i += DECODE_WARPS * 32) {
+    for (int i = (int)threadIdx.x; i < 16 * CHUNKS; i += DECODE_WARPS<HD> * 32) {
         int r = i / CHUNKS, c = i % CHUNKS;
         kd_copy16(sq + r * HD * 2 + ((c ^ (r & 7)) << 4), q + (r < heads ? i * 8 : 0), r < heads);
     }
     kd_copy_commit();
     int first = it.begin / PAGE, last = (it.end + PAGE - 1) / PAGE;
-    int page = first + ((warp - first) & (DECODE_WARPS - 1)), stage = 0;
+    int page = first + ((warp - first) & (DECODE_WARPS<HD> - 1)), stage = 0;
     // 8 bits: two stages of bytes, then the tile that they become.
     unsigned char *wide = mine + 2 * STAGE;
     float *scales = SCALED ? (float *)(void *)(shared + sizes::SCALES) + warp * STAGES * 2 * PAGE : NULL;
     fetch_page<HD, !EIGHT, EIGHT>(mine, scales, a, it, page, h, lane);
     kd_copy_wait<1>();
     __syncthreads(); // the queries of all threads have landed
+    float factor = score_factor(a.scale, a.softcap);
     float o[HD / 8][4], max[2] = {-INFINITY, -INFINITY}, sum[2] = {0, 0};
 #pragma unroll
     for (int i = 0; i < HD / 8; i++)
         for (int e = 0; e < 4; e++)
             o[i][e] = 0;
-    for (; page < last; page += DECODE_WARPS, stage ^= 1) {
+    for (; page < last; page += DECODE_WARPS<HD>, stage ^= 1) {
         fetch_page<HD, !EIGHT, EIGHT>(mine + (stage ^ 1) * STAGE,
                                       SCALED ? scales + (stage ^ 1) * 2 * PAGE : NULL, a, it,
-                                      page + DECODE_WARPS, h, lane);
+                                      page + DECODE_WARPS<HD>, h, lane);
         kd_copy_wait<1>();
         __syncwarp();
         const float *scale = SCALED ? scales + stage * 2 * PAGE : NULL;
@@ -309,14 +320,19 @@ __global__ void __launch_bounds__(DECODE_WARPS * 32) decode_large(struct cuda_de
             mma16<HALF>(s[0], x, b);
             mma16<HALF>(s[1], x, b + 2);
         }
+        if (SCALED) {
+#pragma unroll
+            for (int n = 0; n < 2; n++)
+                for (int e = 0; e < 4; e++)
+                    s[n][e] *= scale[n * 8 + lane % 4 * 2 + (e & 1)];
+        }
+        cap_scores(s, a.scale, a.softcap);
         float top[2] = {max[0], max[1]};
 #pragma unroll
         for (int n = 0; n < 2; n++)
             for (int e = 0; e < 4; e++) {
                 int t = page * PAGE + n * 8 + lane % 4 * 2 + (e & 1);
-                if (SCALED)
-                    s[n][e] *= scale[t % PAGE];
-                s[n][e] = t >= it.begin && t < it.end ? s[n][e] * (a.scale * LOG2_E) : -INFINITY;
+                s[n][e] = t >= it.begin && t < it.end ? s[n][e] * factor : -INFINITY;
                 top[e >> 1] = fmaxf(top[e >> 1], s[n][e]);
             }
 #pragma unroll
@@ -355,7 +371,7 @@ __global__ void __launch_bounds__(DECODE_WARPS * 32) decode_large(struct cuda_de
     }
     kd_copy_wait<0>();
     __syncthreads(); // every warp is done with its stages
-    float *out = (float *)(void *)rings, *stats = out + DECODE_WARPS * heads * HD;
+    float *out = (float *)(void *)rings, *stats = out + DECODE_WARPS<HD> * heads * HD;
 #pragma unroll
     for (int e = 0; e < 2; e++) {
         int r = lane / 4 + 8 * e;
@@ -377,7 +393,7 @@ __global__ void __launch_bounds__(DECODE_WARPS * 32) decode_large(struct cuda_de
 
 template <int HD, bool HALF, bool EIGHT>
 static void launch_decode(struct rt *rt, const struct cuda_decode *a) {
-    struct rt_grid g = rt_grid_of(a->max_splits, a->kv.num_heads, DECODE_WARPS * 32, 0);
+    struct rt_grid g = rt_grid_of(a->max_splits, a->kv.num_heads, DECODE_WARPS<HD> * 32, 0);
     if (a->group == 1) {
         g.shared = small_shared<HD, 1>::ALL;
         rt_launch(rt, decode_small<HD, HALF, EIGHT, 1>, g, *a);
@@ -399,7 +415,7 @@ template <int HD, bool HALF> static void decode_bits(struct rt *rt, const struct
 extern "C" {
 
 bool cuda_attention_fast(const struct cuda_kv *kv) {
-    return (kv->head_dim == 64 || kv->head_dim == 128) && kv->block_size % PAGE == 0 &&
+    return (kv->head_dim == 64 || kv->head_dim == 128 || kv->head_dim == 256) && kv->block_size % PAGE == 0 &&
            kv->dtype != DTYPE_F32;
 }
 
@@ -409,8 +425,10 @@ void cuda_decode(struct rt *rt, const struct cuda_decode *a) {
         return;
     if (a->kv.head_dim == 64)
         half ? decode_bits<64, true>(rt, a) : decode_bits<64, false>(rt, a);
-    else
+    else if (a->kv.head_dim == 128)
         half ? decode_bits<128, true>(rt, a) : decode_bits<128, false>(rt, a);
+    else
+        half ? decode_bits<256, true>(rt, a) : decode_bits<256, false>(rt, a);
 }
 
 } // extern "C"

@@ -49,7 +49,9 @@ KD_FN void fetch_tile(unsigned char *dst, float *scales, const struct cuda_prefi
 }
 
 // Blocks that an SM should hold: one less where scales of int8 take a few registers more.
-template <int HD, bool SCALED> constexpr int prefill_blocks() { return (HD == 64 ? 4 : 3) - SCALED; }
+template <int HD, bool SCALED> constexpr int prefill_blocks() {
+    return HD == 256 ? 1 : (HD == 64 ? 4 : 3) - SCALED;
+}
 
 template <int HD, bool HALF, bool EIGHT>
 __global__ void __launch_bounds__(PREFILL_THREADS, prefill_blocks<HD, EIGHT && !HALF>())
@@ -75,12 +77,14 @@ __global__ void __launch_bounds__(PREFILL_THREADS, prefill_blocks<HD, EIGHT && !
         kd_copy16(sq + swizzled<HD>(r, c), q + (row * (size_t)G + (size_t)(packed % G)) * HD + c * 8, ok);
     }
     int final = t.first + ROWS < t.num_rows ? t.first + ROWS - 1 : t.num_rows - 1;
-    int end = t.position + final / G + 1; // what the last row sees
-    int begin = first_seen(t.position + t.first / G, a.window, a.chunked);
+    int context = a.context_len ? a.context_len[t.seq] : 0;
+    int end = seen_from(t.position + final / G, context, a.window, a.chunked).end; // what the last row sees
+    int begin = seen_from(t.position + t.first / G, context, a.window, a.chunked).begin;
     int tile = begin / TOKENS, num_tiles = (end + TOKENS - 1) / TOKENS, stage = 0;
     unsigned char *wide = ring + 2 * STAGE;
     float *scales = SCALED ? (float *)(void *)(shared + sizes::SCALES) : NULL;
     fetch_tile<HD, EIGHT>(ring, scales, a, t.seq, tile, begin, end, h);
+    float factor = score_factor(a.scale, a.softcap);
     float o[HD / 8][4], max[2] = {-INFINITY, -INFINITY}, sum[2] = {0, 0};
     int first[2], last[2]; // tokens that a row sees
 #pragma unroll
@@ -90,8 +94,9 @@ __global__ void __launch_bounds__(PREFILL_THREADS, prefill_blocks<HD, EIGHT && !
 #pragma unroll
     for (int e = 0; e < 2; e++) {
         int packed = t.first + warp * 16 + lane / 4 + 8 * e;
-        last[e] = t.position + (packed < t.num_rows ? packed : t.num_rows - 1) / G;
-        first[e] = first_seen(last[e], a.window, a.chunked);
+        struct seen_tokens seen = seen_from(t.position + (packed < t.num_rows ? packed : t.num_rows - 1) / G,
+                                            context, a.window, a.chunked);
+        first[e] = seen.begin, last[e] = seen.end - 1;
     }
     for (; tile < num_tiles; tile++, stage ^= 1) {
         fetch_tile<HD, EIGHT>(ring + (stage ^ 1) * STAGE, SCALED ? scales + (stage ^ 1) * 2 * TOKENS : NULL,
@@ -121,15 +126,20 @@ __global__ void __launch_bounds__(PREFILL_THREADS, prefill_blocks<HD, EIGHT && !
                 mma16<HALF>(s[2 * n + 1], x, b + 2);
             }
         }
+        if (SCALED) {
+#pragma unroll
+            for (int n = 0; n < TOKENS / 8; n++)
+                for (int e = 0; e < 4; e++)
+                    s[n][e] *= scale[n * 8 + lane % 4 * 2 + (e & 1)];
+        }
+        cap_scores(s, a.scale, a.softcap);
         float top[2] = {max[0], max[1]};
 #pragma unroll
         for (int n = 0; n < TOKENS / 8; n++)
             for (int e = 0; e < 4; e++) {
                 int token = tile * TOKENS + n * 8 + lane % 4 * 2 + (e & 1);
                 bool seen = token <= last[e >> 1] && token >= first[e >> 1];
-                if (SCALED)
-                    s[n][e] *= scale[token % TOKENS];
-                s[n][e] = seen ? s[n][e] * (a.scale * LOG2_E) : -INFINITY;
+                s[n][e] = seen ? s[n][e] * factor : -INFINITY;
                 top[e >> 1] = fmaxf(top[e >> 1], s[n][e]);
             }
 #pragma unroll
@@ -204,18 +214,14 @@ __global__ void __launch_bounds__(ANY_WARPS * 32) attend_any(struct cuda_attend 
             store_act(out, head * d + i, 0, a.act_dtype);
         return;
     }
-    int position = a.positions[row], end = position + 1, begin = first_seen(position, a.window, a.chunked);
-    if (a.context_len) { // as attn_seen()
-        int context = a.context_len[seq], half = a.window > 0 ? a.window / 2 : context;
-        begin = position > half ? position - half : 0;
-        end = context - position > half ? position + half + 1 : context;
-    }
+    struct seen_tokens seen =
+        seen_from(a.positions[row], a.context_len ? a.context_len[seq] : 0, a.window, a.chunked);
     size_t q = ((size_t)row * (size_t)H + (size_t)head) * (size_t)d;
     float *acc = shared + warp * d, *stats = shared + ANY_WARPS * d, max = -INFINITY, sum = 0;
-    float scale = a.softcap > 0 ? a.scale / a.softcap : a.scale * LOG2_E;
+    float scale = a.softcap > 0 ? a.scale : a.scale * LOG2_E;
     for (int i = lane; i < d; i += 32)
         acc[i] = 0;
-    for (int t = begin + ((warp - begin) & (ANY_WARPS - 1)); t < end; t += ANY_WARPS) {
+    for (int t = seen.begin + ((warp - seen.begin) & (ANY_WARPS - 1)); t < seen.end; t += ANY_WARPS) {
         size_t at = kv_place(a.kv, a.blocks, seq, t, head / a.group);
         float s = 0;
 #pragma unroll 1
@@ -230,7 +236,7 @@ __global__ void __launch_bounds__(ANY_WARPS * 32) attend_any(struct cuda_attend 
             value_scale = a.kv.value_scales[vector];
         }
         if (a.softcap > 0)
-            s = kd_tanh(s) * (a.softcap * LOG2_E);
+            s = cap_score(s) * (a.softcap * LOG2_E);
         float top = fmaxf(max, s), f = rescale(max, top), p = kd_exp2(s - top);
         max = top;
         sum = sum * f + p;
@@ -277,8 +283,10 @@ void cuda_prefill(struct rt *rt, const struct cuda_prefill *a) {
     }
     if (a->kv.head_dim == 64)
         half ? launch_prefill<64, true>(rt, a) : launch_prefill<64, false>(rt, a);
-    else
+    else if (a->kv.head_dim == 128)
         half ? launch_prefill<128, true>(rt, a) : launch_prefill<128, false>(rt, a);
+    else
+        half ? launch_prefill<256, true>(rt, a) : launch_prefill<256, false>(rt, a);
 }
 
 int cuda_prefill_rows(struct rt *rt, const struct cuda_kv *kv) {

@@ -88,7 +88,9 @@ struct wide_rows {
 
 // Scores become unnormalised probabilities; f: the rescale factors of sums and outputs of the tiles before.
 KD_FN void softmax_tile(float (&s)[WIDE_TOKENS / 8][4], float f[2], struct wide_rows &rows, int tile,
-                        float scale) {
+                        const struct cuda_prefill &a) {
+    float scale = score_factor(a.scale, a.softcap);
+    cap_scores(s, a.scale, a.softcap);
     int first = tile * WIDE_TOKENS;
     if (first < rows.from || first + WIDE_TOKENS - 1 > rows.to) {
 #pragma unroll
@@ -171,8 +173,9 @@ __global__ void __launch_bounds__(WIDE_THREADS, 1) prefill_wide(struct cuda_pref
     const struct cuda_tile t = a.tiles[blockIdx.x];
     int lane = kd_lane(), warp = kd_warp(), h = (int)blockIdx.y, G = a.group;
     int last = t.first + WIDE_ROWS < t.num_rows ? t.first + WIDE_ROWS - 1 : t.num_rows - 1;
-    int end = t.position + last / G + 1; // what the last row sees
-    int begin = first_seen(t.position + t.first / G, a.window, a.chunked);
+    int context = a.context_len ? a.context_len[t.seq] : 0;
+    int end = seen_from(t.position + last / G, context, a.window, a.chunked).end; // what the last row sees
+    int begin = seen_from(t.position + t.first / G, context, a.window, a.chunked).begin;
     int tile = begin / WIDE_TOKENS, num_tiles = (end + WIDE_TOKENS - 1) / WIDE_TOKENS, stage = 0;
 
     const uint16_t *q = (const uint16_t *)a.q;
@@ -201,18 +204,22 @@ __global__ void __launch_bounds__(WIDE_THREADS, 1) prefill_wide(struct cuda_pref
 
     struct wide_rows rows;
     int first_row = t.first + warp * 16, most = t.num_rows - 1;
-    rows.to = t.position + (first_row < most ? first_row : most) / G;
-    rows.from =
-        first_seen(t.position + (first_row + 15 < most ? first_row + 15 : most) / G, a.window, a.chunked);
+    rows.to =
+        seen_from(t.position + (first_row < most ? first_row : most) / G, context, a.window, a.chunked).end -
+        1;
+    rows.from = seen_from(t.position + (first_row + 15 < most ? first_row + 15 : most) / G, context, a.window,
+                          a.chunked)
+                    .begin;
 #pragma unroll
     for (int e = 0; e < 2; e++) {
         int packed = first_row + lane / 4 + 8 * e;
-        rows.last[e] = t.position + (packed < most ? packed : most) / G;
-        rows.first[e] = first_seen(rows.last[e], a.window, a.chunked);
+        struct seen_tokens seen =
+            seen_from(t.position + (packed < most ? packed : most) / G, context, a.window, a.chunked);
+        rows.first[e] = seen.begin, rows.last[e] = seen.end - 1;
         rows.max[e] = -INFINITY;
         rows.sum[e] = 0;
     }
-    float s[WIDE_TOKENS / 8][4], o[HD / 8][4], f[2], scale = a.scale * LOG2_E;
+    float s[WIDE_TOKENS / 8][4], o[HD / 8][4], f[2];
     uint32_t p[WIDE_TOKENS / 16][4];
 #pragma unroll
     for (int i = 0; i < HD / 8; i++)
@@ -228,7 +235,7 @@ __global__ void __launch_bounds__(WIDE_THREADS, 1) prefill_wide(struct cuda_pref
     start_scores<HD, HALF>(s, query, key);
     kd_wgmma_wait<0>();
     kd_wgmma_hold(s);
-    softmax_tile(s, f, rows, tile, scale);
+    softmax_tile(s, f, rows, tile, a);
     // Outputs of the tile before are waited for at the top of the loop, behind a branch from the softmax:
     // ptxas keeps the order of blocks, but within one it would wait first and have the softmax beside
     // nothing.
@@ -244,7 +251,7 @@ __global__ void __launch_bounds__(WIDE_THREADS, 1) prefill_wide(struct cuda_pref
         next_pages = find_pages(a, t.seq, tile + 3, begin, end, h);
         kd_wgmma_wait<1>(); // the scores
         kd_wgmma_hold(s);
-        softmax_tile(s, f, rows, tile + 1, scale);
+        softmax_tile(s, f, rows, tile + 1, a);
     }
     finish_softmax<HALF>(o, p, s, f);
     start_outputs<HD, HALF>(o, p, kd_further(value, (uint32_t)(stage * sizes::TILE)));

@@ -168,14 +168,13 @@ static struct device *cuda_open(const struct backend_host *host, const struct de
 
 static void cuda_info(struct device *dev, struct device_info *info) {
     struct rt_info now;
-    struct cuda_kv kv = cuda_kv_of(dev, &dev->model.attn[0], 0);
     rt_describe(dev->rt, &now);
     memset(info, 0, sizeof *info);
     snprintf(info->name, sizeof info->name, "cuda %s%s", now.name, dev->exact ? ", exact" : "");
     info->memory_free = now.free;
     info->memory_total = now.total;
     info->weight_bytes = dev->weight_bytes;
-    info->numerics = (uint64_t)cuda_prefill_rows(dev->rt, &kv); // which prefill kernel: they differ in bits
+    info->numerics = (uint64_t)cuda_tile_rows(dev); // which prefill kernel: they differ in bits
     info->async = true;
 }
 

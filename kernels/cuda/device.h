@@ -214,6 +214,7 @@ struct cuda_kv cuda_kv_of(const struct device *dev, const struct attn_spec *attn
 void cuda_kv_copy(struct device *dev, const struct kv_move *moves, int num_moves);
 
 // memory.c
+int cuda_tile_rows(const struct device *dev); // of prefill: those of the kernel that all specs have
 size_t cuda_workspace_bytes(struct device *dev, const struct step_limits *limits);
 enum status cuda_reserve(struct device *dev, const struct step_limits *limits, struct err *err);
 

@@ -131,6 +131,12 @@ KD_FN float kd_exp2(float x) { // within 2 ulp
     return y;
 }
 
+KD_FN float kd_reciprocal(float x) { // within 1 ulp; no call, as a division may be
+    float y;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
 KD_FN float kd_half_to_float(uint16_t h) {
     float f;
     asm("cvt.f32.f16 %0, %1;" : "=f"(f) : "h"(h));
@@ -225,6 +231,7 @@ KD_FN bool kd_flag_wait(const uint32_t *flag, uint32_t value, uint32_t *stop) {
     return emu::flag_wait(flag, value, stop);
 }
 KD_FN float kd_exp2(float x) { return exp2f(x); }
+KD_FN float kd_reciprocal(float x) { return 1 / x; }
 KD_FN float kd_half_to_float(uint16_t h) { return half_to_float(h); }
 KD_FN uint16_t kd_float_to_half(float f) { return float_to_half(f); }
 KD_FN uint32_t kd_e4m3_to_half2(uint32_t two) {

@@ -279,20 +279,32 @@ static int find_max_splits(const struct device *dev) {
     return max_int(splits, (int)(all < most ? all : most));
 }
 
+int cuda_tile_rows(const struct device *dev) {
+    int least = CUDA_WIDE_TILE;
+    for (int i = 0; i < dev->model.num_attn; i++) {
+        struct cuda_kv kv = cuda_kv_of(dev, &dev->model.attn[i], 0);
+        int rows = cuda_prefill_rows(dev->rt, &kv);
+        least = rows < least ? rows : least;
+    }
+    return least;
+}
+
 static struct work_config make_work_config(const struct device *dev) {
     const struct model_config *m = &dev->model;
-    struct cuda_kv kv = cuda_kv_of(dev, &m->attn[0], 0);
     struct work_config c = {.block_size = dev->block_size,
                             .vocab = m->vocab,
                             .num_groups = m->num_groups,
                             .num_attn = m->num_attn,
                             .exact = dev->exact,
                             .max_splits = dev->max_splits,
-                            .tile_rows = cuda_prefill_rows(dev->rt, &kv),
+                            .tile_rows = cuda_tile_rows(dev),
                             .limits = dev->limits};
-    for (int i = 0; i < m->num_attn; i++)
-        c.attn[i] = (struct work_attn_config){m->attn[i].heads / m->attn[i].kv_heads, m->attn[i].window,
-                                              m->attn[i].chunked, dev->fast[i]};
+    for (int i = 0; i < m->num_attn; i++) {
+        const struct attn_spec *attn = &m->attn[i];
+        int window = attn->bidirectional && attn->window > 0 ? attn->window / 2 + 1 : attn->window;
+        c.attn[i] =
+            (struct work_attn_config){attn->heads / attn->kv_heads, window, attn->chunked, dev->fast[i]};
+    }
     for (int g = 0; g < m->num_groups; g++)
         c.page_scale[g] = cuda_kv_page_scale(dev, g);
     return c;
@@ -328,8 +340,7 @@ static size_t set_limits(struct device *dev, const struct step_limits *limits) {
     for (int i = 0; i < dev->model.num_attn; i++) {
         struct cuda_kv kv = cuda_kv_of(dev, &attn[i], 0);
         dev->fast[i] =
-            (device_is_latent(dev) ? cuda_latent_fast(&kv, attn[i].kv_lora) : cuda_attention_fast(&kv)) &&
-            attn[i].softcap == 0 && !attn[i].bidirectional;
+            device_is_latent(dev) ? cuda_latent_fast(&kv, attn[i].kv_lora) : cuda_attention_fast(&kv);
     }
     dev->max_splits = find_max_splits(dev);
     dev->work_config = make_work_config(dev);

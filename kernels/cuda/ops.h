@@ -506,12 +506,12 @@ struct cuda_decode {
     const int32_t *first_split; // (rows + 1)
     int split0, max_splits;     // splits [split0, split0 + max_splits) of them: whole rows
     int group;                  // query heads per key head
-    float scale;
-    const float *sinks;       // (H), or NULL
-    float *partial, *stats;   // (max_splits, H, d), (max_splits, H, 2): split-KV partials; maximum, sum
-    uint32_t *arrived;        // (max_splits, H) 0 between launches
-    void *out;                // (rows, ldout)
-    enum act_dtype act_dtype; // ACT_DTYPE_F32 or ACT_DTYPE_BF16
+    float scale, softcap;       // scores: scale * (q k), or with a soft cap softcap * tanh(scale * (q k))
+    const float *sinks;         // (H), or NULL
+    float *partial, *stats;     // (max_splits, H, d), (max_splits, H, 2): split-KV partials; maximum, sum
+    uint32_t *arrived;          // (max_splits, H) 0 between launches
+    void *out;                  // (rows, ldout)
+    enum act_dtype act_dtype;   // ACT_DTYPE_F32 or ACT_DTYPE_BF16
     int ldout;
 };
 void cuda_decode(struct rt *rt, const struct cuda_decode *a);
@@ -534,11 +534,12 @@ struct cuda_prefill {
     struct cuda_kv kv;
     struct cuda_blocks blocks;
     const struct cuda_tile *tiles;
-    const int32_t *num_tiles; // on the device, <= max_tiles
+    const int32_t *num_tiles;   // on the device, <= max_tiles
+    const int32_t *context_len; // (sequences) where rows see the tokens after them, too; else NULL
     int max_tiles, group, window;
-    bool chunked; // as attn_spec.chunked
-    float scale;
-    const float *sinks; // (H), or NULL
+    bool chunked;         // as attn_spec.chunked
+    float scale, softcap; // as in struct cuda_decode
+    const float *sinks;   // (H), or NULL
     void *out;
     enum act_dtype act_dtype;
     int ldout;
@@ -552,7 +553,7 @@ void cuda_prefill_wide(struct rt *rt, const struct cuda_prefill *a);
 // The tile_rows to be taken: CUDA_WIDE_TILE where there is that kernel and QUIRE_CUDA_WGMMA=1 asks for it.
 int cuda_prefill_rows(struct rt *rt, const struct cuda_kv *kv);
 
-// Any head size, block size and KV type, soft caps and bidirectional attention, one block per row and head: for what the others lack.
+// Any head size, block size and KV type, one block per row and head: for what the others lack.
 struct cuda_attend {
     const void *q;
     struct cuda_kv kv;
@@ -562,7 +563,7 @@ struct cuda_attend {
     const int32_t *context_len; // (sequences) where rows see the tokens after them, too; else NULL
     int row0, rows, group, window;
     bool chunked;
-    float scale, softcap; // as attn_spec.softcap
+    float scale, softcap; // as in struct cuda_decode
     const float *sinks;   // (H), or NULL
     void *out;
     enum act_dtype act_dtype;

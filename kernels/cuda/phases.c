@@ -121,11 +121,18 @@ static struct cuda_blocks blocks_of(const struct device *dev, const struct layer
                                 dev->inputs.groups[layer->kv_group].block_ids};
 }
 
+// For rows that see the tokens after them.
+static const int32_t *context_of(const struct device *dev, const struct layer *layer) {
+    return layer->attn.bidirectional ? dev->inputs.context_len : NULL;
+}
+
 // What the arguments of all kernels of attention have.
 #define ATTENTION_ARGS(dev, layer)                                                                           \
     .q = (dev)->q, .kv = cuda_kv_of(dev, &(layer)->attn, (layer)->kv_layer),                                 \
     .blocks = blocks_of(dev, layer), .group = (layer)->attn.heads / (layer)->attn.kv_heads,                  \
-    .scale = (layer)->attn.scale, .sinks = (layer)->sinks ? (layer)->sinks->table : NULL,                    \
+    .softcap = (layer)->attn.softcap,                                                                        \
+    .scale = (layer)->attn.scale / ((layer)->attn.softcap > 0 ? (layer)->attn.softcap : 1),                  \
+    .sinks = (layer)->sinks ? (layer)->sinks->table : NULL,                                                  \
     .out = (dev)->attn.data[cuda_written_dtype(&(dev)->attn)],                                               \
     .act_dtype = cuda_written_dtype(&(dev)->attn), .ldout = (dev)->attn.ld
 
@@ -137,10 +144,9 @@ static void attend_rows(struct device *dev, const struct layer *layer, int row0,
     struct cuda_attend a = {ATTENTION_ARGS(dev, layer),
                             .seq_of = dev->inputs.seq_of,
                             .positions = dev->inputs.positions,
-                            .context_len = layer->attn.bidirectional ? dev->inputs.context_len : NULL,
+                            .context_len = context_of(dev, layer),
                             .row0 = row0,
                             .rows = rows,
-                            .softcap = layer->attn.softcap,
                             .window = layer->attn.window,
                             .chunked = layer->attn.chunked};
     cuda_attend(dev->rt, &a);
@@ -151,6 +157,7 @@ static void attend_tiles(struct device *dev, const struct layer *layer) {
     struct cuda_prefill a = {ATTENTION_ARGS(dev, layer),
                              .tiles = dev->inputs.attn[spec].tiles,
                              .num_tiles = dev->inputs.attn[spec].counts + 1,
+                             .context_len = context_of(dev, layer),
                              .max_tiles = dev->work.attn[spec].num_tiles,
                              .tile_rows = dev->work_config.tile_rows,
                              .window = layer->attn.window,

@@ -39,7 +39,7 @@ struct cuda_inputs {
 // What the work lists of one attn_spec depend on.
 struct work_attn_config {
     int group; // query heads per kv head
-    int window;
+    int window; // of bidirectional attention its part up to a row's own token, the last that one that decodes sees
     bool chunked;
     bool lists; // attention goes through the kernels with splits and tiles
 };

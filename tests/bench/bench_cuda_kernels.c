@@ -825,6 +825,9 @@ void bench_attention(void) {
                 continue;
             bench_decode(DTYPE_BF16, tiny ? 1 : 2, 7, 64, seqs, context);
             bench_decode(DTYPE_BF16, H, 1, 128, seqs, context);
+            bench_decode(DTYPE_BF16, K, 1, 256, seqs, context);
+            bench_decode(DTYPE_BF16, K, 2, 256, seqs, context);
+            bench_decode(DTYPE_BF16, tiny ? 1 : 2, 8, 256, seqs, context);
             for (int fp8 = 0; fp8 < 2; fp8++) {
                 bench_decode(fp8 ? DTYPE_F8_E4M3 : DTYPE_I8, K, 4, 128, seqs, context);
                 bench_decode(fp8 ? DTYPE_F8_E4M3 : DTYPE_I8, H, 1, 128, seqs, context);
@@ -837,6 +840,7 @@ void bench_attention(void) {
             bench_prefill(DTYPE_BF16, K, 4, 128, tokens, rows);
             bench_prefill(DTYPE_BF16, tiny ? 1 : 2, 7, 64, tokens, rows);
         }
+        bench_prefill(DTYPE_BF16, K, 2, 256, tokens, CUDA_TILE);
         if (tokens == 32768)
             continue;
         bench_prefill(DTYPE_I8, K, 4, 128, tokens, CUDA_TILE);

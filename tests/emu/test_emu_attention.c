@@ -219,6 +219,13 @@ static void compare(struct world *w, const float *got, double bound, const char 
     }
 }
 
+static float scale_of(const struct world *w) {
+    return 1 / sqrtf((float)w->s.d) / (w->kind.softcap > 0 ? w->kind.softcap : 1);
+}
+static const int32_t *context_of(const struct world *w) {
+    return w->kind.bidirectional ? to_device(w->context, sizeof *w->context * (size_t)w->num_seqs) : NULL;
+}
+
 // Rows [0, rows) are one token of each sequence; spare splits and rows are as a graph pads them.
 static float *run_decode(struct world *w, enum act_dtype act_dtype, int spare) {
     int32_t first[MAX_SEQS + 9] = {0}, n = 0;
@@ -242,7 +249,8 @@ static float *run_decode(struct world *w, enum act_dtype act_dtype, int spare) {
         .first_split = to_device(first, sizeof first),
         .max_splits = n + spare,
         .group = w->s.group,
-        .scale = 1 / sqrtf((float)w->s.d),
+        .scale = scale_of(w),
+        .softcap = w->kind.softcap,
         .sinks = w->d_sinks,
         .partial = poisoned(sizeof(float) * (size_t)(n * H * w->s.d)),
         .stats = poisoned(sizeof(float) * (size_t)(n * H * 2)),
@@ -280,12 +288,14 @@ static float *run_prefill(struct world *w, enum act_dtype act_dtype, int spare, 
         .blocks = w->blocks,
         .tiles = to_device(tiles, sizeof tiles[0] * (size_t)n),
         .num_tiles = to_device(&n, sizeof n),
+        .context_len = context_of(w),
         .max_tiles = n + spare,
         .tile_rows = tile_rows,
         .group = w->s.group,
         .window = w->s.window,
         .chunked = w->kind.chunked,
-        .scale = 1 / sqrtf((float)w->s.d),
+        .scale = scale_of(w),
+        .softcap = w->kind.softcap,
         .sinks = w->d_sinks,
         .out = w->out,
         .act_dtype = act_dtype,
@@ -294,6 +304,7 @@ static float *run_prefill(struct world *w, enum act_dtype act_dtype, int spare, 
     cuda_prefill(rt, &a);
     float *got = result(w, act_dtype);
     rt_free(rt, (void *)(uintptr_t)a.tiles), rt_free(rt, (void *)(uintptr_t)a.num_tiles);
+    rt_free(rt, (void *)(uintptr_t)a.context_len);
     return got;
 }
 
@@ -305,24 +316,22 @@ static float *run_any(struct world *w, enum act_dtype act_dtype) {
             positions[r] = w->context[i] - (w->query_start[i + 1] - r);
         }
     poison_out(w);
-    struct cuda_attend a = {
-        .q = w->d_q,
-        .kv = w->kv,
-        .blocks = w->blocks,
-        .seq_of = to_device(seq_of, sizeof *seq_of * (size_t)w->rows),
-        .positions = to_device(positions, sizeof *positions * (size_t)w->rows),
-        .context_len =
-            w->kind.bidirectional ? to_device(w->context, sizeof *w->context * (size_t)w->num_seqs) : NULL,
-        .rows = w->rows,
-        .group = w->s.group,
-        .softcap = w->kind.softcap,
-        .window = w->s.window,
-        .chunked = w->kind.chunked,
-        .scale = 1 / sqrtf((float)w->s.d),
-        .sinks = w->d_sinks,
-        .out = w->out,
-        .act_dtype = act_dtype,
-        .ldout = w->ldout};
+    struct cuda_attend a = {.q = w->d_q,
+                            .kv = w->kv,
+                            .blocks = w->blocks,
+                            .seq_of = to_device(seq_of, sizeof *seq_of * (size_t)w->rows),
+                            .positions = to_device(positions, sizeof *positions * (size_t)w->rows),
+                            .context_len = context_of(w),
+                            .rows = w->rows,
+                            .group = w->s.group,
+                            .window = w->s.window,
+                            .chunked = w->kind.chunked,
+                            .scale = scale_of(w),
+                            .softcap = w->kind.softcap,
+                            .sinks = w->d_sinks,
+                            .out = w->out,
+                            .act_dtype = act_dtype,
+                            .ldout = w->ldout};
     cuda_attend(rt, &a);
     float *got = result(w, act_dtype);
     rt_free(rt, (void *)(uintptr_t)a.seq_of), rt_free(rt, (void *)(uintptr_t)a.positions);
@@ -367,15 +376,19 @@ static void check_decode(struct shape_of s, struct kind kind) {
 static void test_decode(void **state) {
     (void)state;
     static const struct shape_of shapes[] = {
-        {2, 1, 64, 16, 0, DTYPE_BF16},     {2, 1, 128, 32, 0, DTYPE_F16},
-        {1, 2, 128, 16, 0, DTYPE_BF16},    {2, 2, 64, 16, 40, DTYPE_F16},
-        {2, 4, 128, 16, 0, DTYPE_BF16},    {1, 7, 64, 48, 0, DTYPE_BF16},
-        {1, 8, 128, 16, 300, DTYPE_F16},   {1, 3, 64, 16, 17, DTYPE_F16},
-        {1, 20, 64, 16, 0, DTYPE_BF16},    {2, 1, 64, 16, 0, DTYPE_I8},
-        {1, 2, 128, 32, 40, DTYPE_I8},     {2, 4, 128, 16, 0, DTYPE_I8},
-        {1, 7, 64, 48, 17, DTYPE_I8},      {2, 1, 128, 16, 0, DTYPE_F8_E4M3},
-        {1, 2, 64, 32, 40, DTYPE_F8_E4M3}, {1, 8, 128, 48, 300, DTYPE_F8_E4M3},
-        {2, 3, 64, 16, 0, DTYPE_F8_E4M3},
+        {2, 1, 64, 16, 0, DTYPE_BF16},      {2, 1, 128, 32, 0, DTYPE_F16},
+        {1, 2, 128, 16, 0, DTYPE_BF16},     {2, 2, 64, 16, 40, DTYPE_F16},
+        {2, 4, 128, 16, 0, DTYPE_BF16},     {1, 7, 64, 48, 0, DTYPE_BF16},
+        {1, 8, 128, 16, 300, DTYPE_F16},    {1, 3, 64, 16, 17, DTYPE_F16},
+        {1, 20, 64, 16, 0, DTYPE_BF16},     {2, 1, 64, 16, 0, DTYPE_I8},
+        {1, 2, 128, 32, 40, DTYPE_I8},      {2, 4, 128, 16, 0, DTYPE_I8},
+        {1, 7, 64, 48, 17, DTYPE_I8},       {2, 1, 128, 16, 0, DTYPE_F8_E4M3},
+        {1, 2, 64, 32, 40, DTYPE_F8_E4M3},  {1, 8, 128, 48, 300, DTYPE_F8_E4M3},
+        {2, 3, 64, 16, 0, DTYPE_F8_E4M3},   {2, 1, 256, 16, 0, DTYPE_BF16},
+        {1, 2, 256, 32, 40, DTYPE_F16},     {1, 4, 256, 16, 300, DTYPE_BF16},
+        {1, 18, 256, 16, 0, DTYPE_F16},     {1, 2, 256, 16, 17, DTYPE_I8},
+        {1, 8, 256, 48, 0, DTYPE_I8},       {1, 1, 256, 16, 0, DTYPE_F8_E4M3},
+        {1, 3, 256, 16, 40, DTYPE_F8_E4M3},
     };
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
         check_decode(shapes[i], plain);
@@ -424,9 +437,12 @@ static void check_prefill(struct shape_of s, struct kind kind, int tile_rows, co
 static void test_prefill(void **state) {
     (void)state;
     static const struct shape_of shapes[] = {
-        {2, 4, 128, 16, 0, DTYPE_BF16},    {1, 1, 64, 32, 0, DTYPE_F16},      {1, 7, 64, 16, 50, DTYPE_BF16},
-        {2, 3, 128, 48, 33, DTYPE_F16},    {2, 4, 128, 16, 0, DTYPE_I8},      {1, 3, 64, 48, 37, DTYPE_I8},
+        {2, 4, 128, 16, 0, DTYPE_BF16},    {1, 1, 64, 32, 0, DTYPE_F16},
+        {1, 7, 64, 16, 50, DTYPE_BF16},    {2, 3, 128, 48, 33, DTYPE_F16},
+        {2, 4, 128, 16, 0, DTYPE_I8},      {1, 3, 64, 48, 37, DTYPE_I8},
         {1, 1, 128, 32, 0, DTYPE_F8_E4M3}, {1, 7, 64, 16, 50, DTYPE_F8_E4M3},
+        {1, 2, 256, 16, 33, DTYPE_BF16},   {1, 1, 256, 48, 0, DTYPE_F16},
+        {1, 3, 256, 16, 50, DTYPE_I8},     {1, 1, 256, 32, 0, DTYPE_F8_E4M3},
     };
     static const int context[] = {70, 130, 40, 1, 33}, queries[] = {70, 20, 1, 1, 17};
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
@@ -512,6 +528,13 @@ static void test_kinds(void **state) {
         {{1, 8, 128, 16, 300, DTYPE_F16}, {true, false, 0, false}},
         {{1, 4, 64, 16, 48, DTYPE_F16}, {true, true, 0, false}},
         {{1, 1, 64, 16, 120, DTYPE_BF16}, {false, true, 0, false}},
+        {{1, 2, 256, 16, 48, DTYPE_F16}, {true, true, 1.5f, false}},
+        {{1, 4, 256, 16, 100, DTYPE_I8}, {false, false, 2, false}},
+        {{1, 2, 128, 16, 0, DTYPE_I8}, {false, false, 1.5f, false}},
+        {{1, 3, 128, 16, 40, DTYPE_BF16}, {true, false, 2, false}},
+        {{1, 2, 64, 16, 0, DTYPE_F16}, {false, false, 1, true}},
+        {{1, 1, 128, 16, 90, DTYPE_BF16}, {true, false, 0, true}},
+        {{1, 1, 256, 16, 0, DTYPE_F16}, {false, false, 0, true}},
         {{2, 3, 20, 5, 7, DTYPE_I8}, {true, false, 1.5f, false}},
         {{1, 2, 64, 16, 16, DTYPE_F32}, {false, true, 2, false}},
         {{1, 2, 20, 5, 0, DTYPE_F16}, {false, false, 0, true}},

@@ -168,7 +168,7 @@ __global__ void arithmetic(struct args a) {
     kd_grid_wait();
     int i = (int)(blockIdx.x * 32 + threadIdx.x);
     float x = a.in[i];
-    float *o = a.out + i * 13;
+    float *o = a.out + i * 14;
     o[0] = kd_half_to_float(kd_float_to_half(x));
     o[1] = kd_bf16_to_float(kd_float_to_bf16(x));
     uint32_t p = kd_pack_half(x, -x), b = kd_pack_bf16(x, -x);
@@ -185,23 +185,24 @@ __global__ void arithmetic(struct args a) {
     o[11] = kd_bf16_to_float((uint16_t)(small >> 16));
     o[12] = (float)(kd_pick_bytes(0x33221100u, 0x77665544u, 0x12345fa0u) >>
                     8); // a number's upper bits are not looked at
+    o[13] = kd_reciprocal(fabsf(x) + 1);
 }
 
 static void test_arithmetic(void **) {
     enum { N = 4096 };
-    static float in[N], got[N * 13];
+    static float in[N], got[N * 14];
     uint32_t s = 12345;
     for (int i = 0; i < N; i++) {
         s = s * 1664525u + 1013904223u;
         in[i] = ldexpf((float)(s >> 8) / 16777216.0f - 0.5f, (int)(s % 17) - 6);
     }
-    float *d_in = device_floats(N), *d_out = device_floats(N * 13);
+    float *d_in = device_floats(N), *d_out = device_floats(N * 14);
     rt_upload_now(rt, d_in, in, sizeof in);
     struct args a = {d_in, d_out, NULL, NULL, 0};
     rt_launch(rt, arithmetic, rt_grid_of(N / 32, 1, 32, 0), a);
     download(got, d_out, sizeof got);
     for (int i = 0; i < N; i++) {
-        const float *o = got + i * 13;
+        const float *o = got + i * 14;
         float x = in[i];
         assert_true(o[0] == half_to_float(float_to_half(x)));
         assert_true(o[1] == bf16_to_float(float_to_bf16(x)));
@@ -213,6 +214,7 @@ static void test_arithmetic(void **) {
         assert_true(o[12] == 0x557722);
         assert_true(o[10] == 3 * 0x1p-6f && o[11] == -1);
         assert_true(fabsf(o[9] - 1 / sqrtf(fabsf(x) + 1)) <= 1.2e-7f);
+        assert_true(fabsf(o[13] - 1 / (fabsf(x) + 1)) <= 1.2e-7f);
     }
     rt_free(rt, d_in), rt_free(rt, d_out);
 }

@@ -14,7 +14,7 @@ static void test_mixed_specs(void **state) {
     } cases[] = {
         {{5, 64, 2, 1, 64, 44, 97, 21, true, true, false}, 16, DTYPE_BF16, DTYPE_F16},
         // Rows scaled by their largest.
-        {{4, 64, 2, 1, 64, 64, 97, 0, false, false, true}, 16, DTYPE_F16, DTYPE_I8},
+        {{4, 64, 2, 1, 256, 64, 97, 0, false, false, true}, 16, DTYPE_F16, DTYPE_I8},
         // The kernel for any shape.
         {{4, 64, 4, 2, 16, 44, 97, 13, false, true, false}, 5, DTYPE_F32, DTYPE_F32},
     };
@@ -25,7 +25,7 @@ static void test_mixed_specs(void **state) {
         m.attn[0].chunked = m.groups[0].chunked = i == 0;
         m.attn[0].gate = m.attn[2].gate = true;
         m.attn[1].bidirectional = i > 0;
-        m.attn[1].softcap = 1.5f; // not through the kernels of the others
+        m.attn[1].softcap = 1.5f;
         struct fixture *f = fixture_of(&m, cases[i].type);
         check_fixture(f, cases[i].block_size, cases[i].kv, cases[i].type == DTYPE_F32 ? 2e-5 : 3e-2,
                       "mixed specs");

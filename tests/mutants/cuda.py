@@ -17,7 +17,7 @@ ROWS = [
     (CUDA % "attn_decode.cu", "        kd_copy_wait<1>();\n        __syncwarp();\n        const float *scale = SCALED ? scales + stage * 2 * PAGE : NULL;",
          "        kd_copy_wait<2>();\n        __syncwarp();\n        const float *scale = SCALED ? scales + stage * 2 * PAGE : NULL;",
          "test_emu_attention"),  # large groups: a wait that is too weak
-    (CUDA % "attn_decode.cu", "        __syncwarp();\n#pragma unroll\n        for (int g = 0; g < G; g++) {\n            float before", "#pragma unroll\n        for (int g = 0; g < G; g++) {\n            float before",
+    (CUDA % "attn_decode.cu", "        __syncwarp();\n        if (a.softcap > 0) {", "        if (a.softcap > 0) {",
          "test_emu_attention"),  # scores are read before other lanes have written them
     (CUDA % "attn_decode.cu", "        __syncwarp(); // the stage and the scores are written again\n", "", "test_emu_attention"),  # a stage is written while others read it
     (CUDA % "attn_decode.cu", "    kd_copy_wait<0>();\n    __syncthreads(); // every warp is done with its stages\n    float *out = (float *)(void *)shared",
@@ -27,7 +27,7 @@ ROWS = [
     (CUDA % "attn_decode.cu", "if (column == 0)\n                    scores[g * PAGE + r + sub] = t >= it.begin && t < it.end ? s[g] : -INFINITY;",
          "if (column == 0)\n                    scores[g * PAGE + r + sub] = t >= it.begin && t <= it.end ? s[g] : -INFINITY;",
          "test_emu_attention"),  # one token too many
-    (CUDA % "attn_decode.cu", "                                      page + DECODE_WARPS, h, lane);\n        kd_copy_wait<1>();\n        __syncwarp();\n        const float *scale = SCALED ? scales + stage * 2 * PAGE",
+    (CUDA % "attn_decode.cu", "                                      page + DECODE_WARPS<HD>, h, lane);\n        kd_copy_wait<1>();\n        __syncwarp();\n        const float *scale = SCALED ? scales + stage * 2 * PAGE",
          "                                      page + 1, h, lane);\n        kd_copy_wait<1>();\n        __syncwarp();\n        const float *scale = SCALED ? scales + stage * 2 * PAGE", "test_emu_attention"),  # a warp takes the pages of another
     (CUDA % "attn_decode.cu", "for (int bits = PER_ROW / 2; bits > 0; bits >>= 1)", "for (int bits = PER_ROW / 4; bits > 0; bits >>= 1)",
          "test_emu_attention"),  # half of a row is left out
@@ -35,7 +35,11 @@ ROWS = [
          "test_emu_attention"),  # too little shared memory
     (CUDA % "attn_decode.cu", "        sum += sink_part(a.sinks, head, max);\n", "", "test_emu_attention"),  # sinks take no part
     (CUDA % "attn_prefill.cu", "sum[e] += sink_part(a.sinks, h * G + packed % G, max[e]);", "sum[e] += sink_part(a.sinks, h * G, max[e]);", "test_emu_attention"),  # prefill: the sink of a group's first head
-    (CUDA % "attn_prefill.cu", "s = kd_tanh(s) * (a.softcap * LOG2_E);", "s = s * (a.softcap * LOG2_E);", "test_emu_attention"),  # scores without their cap
+    (CUDA % "attn_prefill.cu", "s = cap_score(s) * (a.softcap * LOG2_E);", "s = s * (a.softcap * LOG2_E);", "test_emu_attention"),  # scores without their cap
+    (CUDA % "attn.cuh", "s[n][e] = cap_score(s[n][e] * scale);", "s[n][e] = s[n][e] * scale;", "test_emu_attention"),  # the same on tensor cores
+    (CUDA % "attn_decode.cu", "scores[i] = cap_score(scores[i]) *", "scores[i] = scores[i] *", "test_emu_attention"),  # the same of small groups
+    (CUDA % "attn_decode.cu", "SEARCH = LANES < 32 ? LANES : 32", "SEARCH = LANES", "test_emu_attention"),  # heads of 256: lanes that a warp does not have
+    (CUDA % "attn_prefill.cu", "first[e] = seen.begin, last[e] = seen.end - 1;", "first[e] = seen.begin, last[e] = t.position + t.num_rows / G - 1;", "test_emu_attention"),  # prefill: a row sees all rows of its prompt
     (CUDA % "attn.cuh", "int before = chunked && window > 0 ? position % window : window - 1;", "int before = window - 1;", "test_emu_attention"),  # chunks are windows
     (CUDA % "work.c", "begin = kv_first_seen(end - 1, a->window, a->chunked);", "begin = kv_first_seen(end - 1, a->window, false);", "test_emu_work"),  # the same, of decode's splits
     (CUDA % "phases.c", "    if (layer->attn_gate)\n        cuda_gate", "    if (false)\n        cuda_gate", "test_emu_kinds"),  # attention without its gate
@@ -82,8 +86,8 @@ ROWS = [
     (CUDA % "attn_wgmma.cu", "rows.sum[e] *= f[e];", "", "test_emu_attention"),  # wgmma: sums are not rescaled
     (CUDA % "attn_wgmma.cu", "base[e] = top[e] == -INFINITY ? 0 : -top[e];", "base[e] = -top[e];", "test_emu_attention"),  # wgmma: a row that saw nothing yet
     (CUDA % "attn_wgmma.cu", "token <= rows.last[e >> 1] &&", "token <= rows.last[e >> 1] + 1 &&", "test_emu_attention"),  # wgmma: a row sees the token after it
-    (CUDA % "attn_wgmma.cu", "rows.to = t.position + (first_row < most ? first_row : most) / G;", "rows.to = t.position + (first_row + 15 < most ? first_row + 15 : most) / G;", "test_emu_attention"),  # wgmma: a tile that only some rows of a warp see whole
-    (CUDA % "attn_wgmma.cu", "(first_row + 15 < most ? first_row + 15 : most) / G, a.window", "(first_row < most ? first_row : most) / G, a.window", "test_emu_attention"),  # wgmma: the same at the window's beginning
+    (CUDA % "attn_wgmma.cu", "seen_from(t.position + (first_row < most ? first_row : most) / G", "seen_from(t.position + (first_row + 15 < most ? first_row + 15 : most) / G", "test_emu_attention"),  # wgmma: a tile that only some rows of a warp see whole
+    (CUDA % "attn_wgmma.cu", "rows.from = seen_from(t.position + (first_row + 15 < most ? first_row + 15 : most) / G", "rows.from = seen_from(t.position + (first_row < most ? first_row : most) / G", "test_emu_attention"),  # wgmma: the same at the window's beginning
     (CUDA % "attn_wgmma.cu", "bool ok = pos + (int)(n * STEP) >= begin && pos + (int)(n * STEP) < end;", "bool ok = pos + (int)(n * STEP) >= begin;",
          "test_emu_attention"),  # wgmma: slots past the end
     (CUDA % "attn_prefill.cu", "strcmp(wgmma, \"1\") == 0 &&", "true &&", "test_emu_attention"),  # wgmma where nobody asked for it
@@ -252,8 +256,8 @@ ROWS = [
     (CUDA % "streams.cu", "i / 8 * 16 + i % 8 : i;", "i : i;", "test_emu_kinds"),  # sparse gates: ups count among them
     (CUDA % "multiply.c", "w->interleaved ? w->matrix[0].rows : n;", "n;", "test_emu_kinds"),  # and half of the columns are not multiplied
     (CUDA % "phases.c", "streams ? dev->added : dev->resid", "dev->resid", "test_emu_kinds"),  # streams: the gate of a layer's embedding takes what is not scaled
-    (CUDA % "attn_prefill.cu", "int begin = first_seen(t.position + t.first / G, a.window, a.chunked);", "int begin = first_seen(t.position + t.first / G, a.window, a.chunked) / 2;", "test_emu_attention"),  # prefill reads pages that a window gave back
-    (CUDA % "attn_wgmma.cu", "int begin = first_seen(t.position + t.first / G, a.window, a.chunked);", "int begin = first_seen(t.position + t.first / G, a.window, a.chunked) / 2;", "test_emu_attention"),  # wgmma: the same
+    (CUDA % "attn_prefill.cu", "a.chunked).begin;\n    int tile", "a.chunked).begin / 2;\n    int tile", "test_emu_attention"),  # prefill reads pages that a window gave back
+    (CUDA % "attn_wgmma.cu", "a.chunked).begin;\n    int tile", "a.chunked).begin / 2;\n    int tile", "test_emu_attention"),  # wgmma: the same
     (ENGINE, "    if ((named || backend_cuda_at_hand()) &&", "    if (backend_cuda_at_hand() &&", "test_emu_load"),  # auto falls back without a word
     (ENGINE, "    depth = depth < PLAN_MAX_DEPTH ? depth : PLAN_MAX_DEPTH; // there may be more stages\n", "", "test_ranks"),  # as many plans as stages
     (CUDA % "emu/emu.cpp", "    memset(dst, 0xff, (size_t)bytes); // what was there must not look valid\n", "", "test_emu_intrinsics"),  # a copy lands before it is waited for

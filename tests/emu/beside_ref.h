@@ -14,7 +14,7 @@ static inline struct instance *open_instance(const struct fixture *f, const stru
     return instance_open(f, (struct setup){ops, NULL, 1, block_size, kv}, tokens, context, seqs);
 }
 
-// How far results of a step may be apart, and that they sample the same where it is clear. Failed rows agree.
+// How far results of a step may be apart, and that they sample the same where that leaves it clear. Failed rows agree.
 static inline void compare(const struct instance *in, const struct step_out *got, const struct step_out *want,
                            int rows, double bound, const char *what) {
     int V = in->model.config.vocab;
@@ -29,7 +29,7 @@ static inline void compare(const struct instance *in, const struct step_out *got
             first = fmaxf(first, b[v]);
         }
         assert_int_equal(got->failed[r], want->failed[r]);
-        if (first - second > 0.1f)
+        if (first - second > fmax(0.1, 4 * bound))
             assert_int_equal(got->ids[r], want->ids[r]);
     }
 }

@@ -114,12 +114,12 @@ static void test_streams(void **state) {
                 free((void *)(uintptr_t)f->weights[w].part[1].data);
                 f->weights[w].part[1] = random_tensor(DTYPE_F16, 44, 64, 0.2f);
             }
-        check_fixture(f, 16, DTYPE_F32, i == 0 ? 5e-5 : 4e-2, "streams");
+        check_fixture(f, 16, DTYPE_F32, i == 0 ? 5e-5 : 12e-2, "streams");
         struct instance *ref = open_instance(f, &backend_ref, 16, DTYPE_F32, 100, 128, 2);
         struct instance *cuda = open_instance(f, &backend_cuda, 16, DTYPE_F32, 100, 128, 2);
         struct piece prompts[] = {{0, 0, 70, true}, {1, 0, 5, true}};
         struct step_out want = run_pieces(ref, prompts, 2), got = run_pieces(cuda, prompts, 2);
-        compare(cuda, &got, &want, 75, i == 0 ? 5e-5 : 4e-2, "prompts");
+        compare(cuda, &got, &want, 75, i == 0 ? 5e-5 : 12e-2, "prompts");
         instance_close(ref);
         instance_close(cuda);
         fixture_free(f);

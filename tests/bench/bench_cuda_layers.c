@@ -1,5 +1,5 @@
 // The kernels of layers that few models have, as bench_cuda_kernels.c has those of others: gates of attention, norms over all
-// heads, latent attention, recurrent states. Sequences decode, a row each.
+// heads, latent attention, recurrent states, several streams. Sequences decode, a row each.
 #include "bench_cuda.h"
 #include "fixture.h"
 
@@ -14,6 +14,14 @@ static void conv_once(void *arg, int i) { cuda_mix_conv(rt, &((struct cuda_mix_c
 static void prepare_once(void *arg, int i) { cuda_mix_prepare(rt, &((struct cuda_mix_prepare *)arg)[i]); }
 static void recur_once(void *arg, int i) { cuda_mix_recur(rt, &((struct cuda_mix_recur *)arg)[i]); }
 static void finish_once(void *arg, int i) { cuda_mix_finish(rt, &((struct cuda_mix_finish *)arg)[i]); }
+
+static void embed_once(void *arg, int i) { cuda_streams_embed(rt, &((struct cuda_streams *)arg)[i]); }
+static void predict_once(void *arg, int i) { cuda_streams_predict(rt, &((struct cuda_streams *)arg)[i]); }
+static void correct_once(void *arg, int i) { cuda_streams_correct(rt, &((struct cuda_streams *)arg)[i]); }
+static void merge_once(void *arg, int i) { cuda_streams_merge(rt, &((struct cuda_streams *)arg)[i]); }
+static void laurel_once(void *arg, int i) { cuda_laurel(rt, &((struct cuda_laurel *)arg)[i]); }
+static void cut_once(void *arg, int i) { cuda_cut(rt, &((struct cuda_cut *)arg)[i]); }
+static void own_once(void *arg, int i) { cuda_embed_layers(rt, &((struct cuda_embed_layers *)arg)[i]); }
 
 static const float *floats(size_t n) { return filled(n * sizeof(float), STREAM_F32); }
 
@@ -236,6 +244,78 @@ static void bench_around_recurrence(const struct sizes *s, int seqs, const char 
     free(c), free(p), free(f);
 }
 
+// Of Gemma 3n: n numbers a row, and what layers have of it.
+static void bench_streams(int rows, int n) {
+    enum { N = MODEL_STREAMS };
+    size_t all = (size_t)rows * (size_t)n;
+    double bytes = 8.0 * N * (double)all, laurel = 16.0 * (double)all;
+    char shape[64];
+    set_copies(laurel);
+    struct cuda_streams *a = must_calloc((size_t)num_copies, sizeof *a);
+    struct cuda_laurel *l = must_calloc((size_t)num_copies, sizeof *l);
+    for (int i = 0; i < num_copies; i++) {
+        a[i] = (struct cuda_streams){.resid = filled(all * 4, STREAM_F32),
+                                     .streams = filled(N * all * 4, STREAM_F32),
+                                     .stride = all,
+                                     .norm = floats((size_t)n),
+                                     .router = floats((size_t)(N * n)),
+                                     .coefs = floats(N * N * N),
+                                     .scale = floats((size_t)n),
+                                     .out = device(all * 4),
+                                     .of = counted(rows, 0, 1),
+                                     .of_stride = 1,
+                                     .eps = 1e-6f,
+                                     .rows = rows,
+                                     .n = n};
+        l[i] =
+            (struct cuda_laurel){a[i].resid, floats(all), floats(all), a[i].norm, a[i].norm, 1e-6f, rows, n};
+    }
+    snprintf(shape, sizeof shape, "%d x %d of %d", rows, n, N);
+    row("streams of embeddings", shape, time_kernel(embed_once, a), bytes, bandwidth, "GB/s");
+    row("prediction of streams", shape, time_kernel(predict_once, a), bytes, bandwidth, "GB/s");
+    row("correction of streams", shape, time_kernel(correct_once, a), bytes, bandwidth, "GB/s");
+    row("mean of streams", shape, time_kernel(merge_once, a), bytes / 2, bandwidth, "GB/s");
+    row("LAuReL", shape, time_kernel(laurel_once, l), laurel, bandwidth, "GB/s");
+    release();
+    free(a), free(l);
+}
+
+static void bench_layer_embeddings(int rows, int layers, int n, int ffn) {
+    enum { VOCAB = 128 };
+    size_t all = (size_t)rows * (size_t)layers * (size_t)n;
+    double bytes = 10.0 * (double)all, cut = 8.0 * rows * ffn;
+    char shape[64];
+    set_copies(fmin(bytes, cut));
+    struct cuda_embed_layers *a = must_calloc((size_t)num_copies, sizeof *a);
+    struct cuda_cut *c = must_calloc((size_t)num_copies, sizeof *c);
+    for (int i = 0; i < num_copies; i++) {
+        a[i] = (struct cuda_embed_layers){.ids = counted(rows, 0, 1),
+                                          .table = filled((size_t)(VOCAB * layers * n) * 2, STREAM_BF16),
+                                          .dtype = DTYPE_BF16,
+                                          .norm = floats((size_t)n),
+                                          .kind = NORM_RMS,
+                                          .x = filled(all * 4, STREAM_F32),
+                                          .factor = 1,
+                                          .own_factor = 1,
+                                          .eps = 1e-6f,
+                                          .rows = rows,
+                                          .layers = layers,
+                                          .n = n,
+                                          .vocab = VOCAB};
+        c[i] = (struct cuda_cut){.x = filled((size_t)(rows * ffn) * 4, STREAM_F32),
+                                 .deviations = 1.6f,
+                                 .rows = rows,
+                                 .n = ffn,
+                                 .ldx = ffn};
+    }
+    snprintf(shape, sizeof shape, "%d x %d layers of %d", rows, layers, n);
+    row("embeddings of layers", shape, time_kernel(own_once, a), bytes, bandwidth, "GB/s");
+    snprintf(shape, sizeof shape, "%d x %d", rows, ffn);
+    row("sparse gates", shape, time_kernel(cut_once, c), cut, bandwidth, "GB/s");
+    release();
+    free(a), free(c);
+}
+
 void bench_layers(void) {
     static const struct sizes qwen35 = {32, 16, 128, 128, 4}, small = {2, 1, 16, 8, 3};
     const struct sizes *s = tiny ? &small : &qwen35;
@@ -250,5 +330,7 @@ void bench_layers(void) {
         snprintf(shape, sizeof shape, "%d heads of (%d, %d) x %d", s->heads, s->key_dim, s->head_dim, rows);
         bench_around_recurrence(s, rows, shape);
         bench_recurrence(s, rows, shape);
+        bench_streams(rows, tiny ? 64 : 2048);
+        bench_layer_embeddings(rows, tiny ? 2 : 35, tiny ? 16 : 256, tiny ? 64 : 16384);
     }
 }

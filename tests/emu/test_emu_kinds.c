@@ -93,7 +93,7 @@ static void test_layer_out(void **state) {
         m.ffn[0].act = ACT_GELU, m.residual_scale = i == 2 ? 0.5f : 1;
         m.norm = i == 0 ? NORM_LAYER : NORM_RMS, m.norm_bias = i == 0;
         struct fixture *f = fixture_of(&m, types[i % 4]);
-        check_fixture(f, 16, DTYPE_F32, i % 4 == 0 ? 2e-5 : 3e-2, "layers' ends");
+        check_fixture(f, 16, DTYPE_F32, i % 4 == 0 ? 2e-5 : 6e-2, "layers' ends");
         fixture_free(f);
     }
 }

@@ -258,6 +258,31 @@ __global__ void __launch_bounds__(ROW_THREADS) finish_rows(struct cuda_finish a)
     write4(y, i, a.n, v, ACT_DTYPE_F32, whole);
 }
 
+// Column of gate i.
+KD_FN int gate_column(const struct cuda_cut &a, int i) { return a.interleaved ? i / 8 * 16 + i % 8 : i; }
+
+__global__ void __launch_bounds__(ROW_THREADS) cut_gates(struct cuda_cut a) {
+    KD_SHARED(float, scratch); // (32)
+    kd_grid_release();
+    kd_grid_wait();
+    float *x = a.x + (size_t)blockIdx.x * (size_t)a.ldx, sum = 0;
+    for (int i = (int)threadIdx.x; i < a.n; i += ROW_THREADS)
+        sum = kd_add(sum, x[gate_column(a, i)]);
+    float mean = kd_div(block_sum(sum, scratch), (float)a.n);
+    sum = 0;
+    for (int i = (int)threadIdx.x; i < a.n; i += ROW_THREADS) {
+        float v = kd_add(x[gate_column(a, i)], -mean);
+        sum = kd_fma(v, v, sum);
+    }
+    float variance = kd_div(block_sum(sum, scratch), (float)a.n);
+    float deviation = variance > 0 ? kd_div(1, kd_rsqrt(variance)) : variance;
+    float least = kd_fma(deviation, a.deviations, mean);
+    for (int i = (int)threadIdx.x; i < a.n; i += ROW_THREADS) {
+        float more = kd_add(x[gate_column(a, i)], -least);
+        x[gate_column(a, i)] = more < 0 ? 0 : more; // a NaN stays one
+    }
+}
+
 extern "C" {
 
 void cuda_finish(struct rt *rt, const struct cuda_finish *a) {
@@ -299,6 +324,11 @@ void cuda_gate(struct rt *rt, const struct cuda_gate *a) {
     if (a->rows > 0)
         rt_launch(rt, gate_rows,
                   rt_grid_of((a->n + 4 * ROW_THREADS - 1) / (4 * ROW_THREADS), a->rows, ROW_THREADS, 0), *a);
+}
+
+void cuda_cut(struct rt *rt, const struct cuda_cut *a) {
+    if (a->rows > 0)
+        rt_launch(rt, cut_gates, rt_grid_of(a->rows, 1, ROW_THREADS, 32 * sizeof(float)), *a);
 }
 
 } // extern "C"

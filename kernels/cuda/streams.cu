@@ -1,4 +1,4 @@
-// Streams beside the residual one, and sparse gates (kernels/README.md, rule 23). A block takes a row.
+// Streams beside the residual one (kernels/README.md, rule 23). A block takes a row.
 #include "common.cuh"
 
 enum { STREAM_THREADS = 128, STREAMS = MODEL_STREAMS };
@@ -131,31 +131,6 @@ __global__ void __launch_bounds__(STREAM_THREADS) streams_merge(struct cuda_stre
     }
 }
 
-// Column of gate i.
-KD_FN int gate_column(const struct cuda_cut &a, int i) { return a.interleaved ? i / 8 * 16 + i % 8 : i; }
-
-__global__ void __launch_bounds__(STREAM_THREADS) cut_gates(struct cuda_cut a) {
-    KD_SHARED(float, scratch); // (32)
-    kd_grid_release();
-    kd_grid_wait();
-    float *x = a.x + (size_t)blockIdx.x * (size_t)a.ldx, sum = 0;
-    for (int i = (int)threadIdx.x; i < a.n; i += STREAM_THREADS)
-        sum = kd_add(sum, x[gate_column(a, i)]);
-    float mean = kd_div(block_sum(sum, scratch), (float)a.n);
-    sum = 0;
-    for (int i = (int)threadIdx.x; i < a.n; i += STREAM_THREADS) {
-        float v = kd_add(x[gate_column(a, i)], -mean);
-        sum = kd_fma(v, v, sum);
-    }
-    float variance = kd_div(block_sum(sum, scratch), (float)a.n);
-    float deviation = variance > 0 ? kd_div(1, kd_rsqrt(variance)) : variance;
-    float least = kd_fma(deviation, a.deviations, mean);
-    for (int i = (int)threadIdx.x; i < a.n; i += STREAM_THREADS) {
-        float more = kd_add(x[gate_column(a, i)], -least);
-        x[gate_column(a, i)] = more < 0 ? 0 : more; // a NaN stays one
-    }
-}
-
 extern "C" {
 
 void cuda_streams_embed(struct rt *rt, const struct cuda_streams *a) {
@@ -182,11 +157,6 @@ void cuda_streams_correct(struct rt *rt, const struct cuda_streams *a) {
 void cuda_streams_merge(struct rt *rt, const struct cuda_streams *a) {
     if (a->rows > 0)
         rt_launch(rt, streams_merge, rt_grid_of(a->rows, 1, STREAM_THREADS, 32 * sizeof(float)), *a);
-}
-
-void cuda_cut(struct rt *rt, const struct cuda_cut *a) {
-    if (a->rows > 0)
-        rt_launch(rt, cut_gates, rt_grid_of(a->rows, 1, STREAM_THREADS, 32 * sizeof(float)), *a);
 }
 
 } // extern "C"

@@ -253,7 +253,7 @@ ROWS = [
     (CUDA % "phases.c", "    if (attn->shares_kv)\n        a.kv.num_heads = 0;\n", "", "test_emu_kinds"),  # a layer without keys writes over those it takes
     (CUDA % "rows.cu", "id = id < a.vocab ? id : 0;", "id = id < a.vocab ? id : a.vocab - 1;", "test_emu_kinds"),  # tokens without embeddings of layers take the last ones
     (CUDA % "streams.cu", "kd_add(coefficient(a.coefs + k * STREAMS, m), 1)", "coefficient(a.coefs + k * STREAMS, m)", "test_emu_kinds"),  # streams: corrections lack their one
-    (CUDA % "streams.cu", "i / 8 * 16 + i % 8 : i;", "i : i;", "test_emu_kinds"),  # sparse gates: ups count among them
+    (CUDA % "rows.cu", "i / 8 * 16 + i % 8 : i;", "i : i;", "test_emu_kinds"),  # sparse gates: ups count among them
     (CUDA % "multiply.c", "w->interleaved ? w->matrix[0].rows : n;", "n;", "test_emu_kinds"),  # and half of the columns are not multiplied
     (CUDA % "phases.c", "streams ? dev->added : dev->resid", "dev->resid", "test_emu_kinds"),  # streams: the gate of a layer's embedding takes what is not scaled
     (CUDA % "attn_prefill.cu", "a.chunked).begin;\n    int tile", "a.chunked).begin / 2;\n    int tile", "test_emu_attention"),  # prefill reads pages that a window gave back

@@ -251,86 +251,98 @@ struct chunk_job {
 };
 
 #define ALL_ROWS _Pragma("GCC unroll 16")
-// acc += dot * scale, and what a minimum adds, of four rows of product k
-#define ADD(b, k, row)                                                                                       \
-    UNROLL for (size_t r = row; r < row + 4; r++) {                                                          \
-        acc[r] =                                                                                             \
-            rows_fma(acc[r], rows_load(job->dot[(k) % IN_FLIGHT][r]), rows_load((b)->scale + (k)*LANES));    \
-        if (quants_has_minimum(type))                                                                        \
-            acc[r] = rows_fma1(acc[r], rows_load((b)->offset + (k)*LANES), (b)->ones[(k)*TILE_ROWS + r]);    \
-    }
-#define ADD_ALL(b, k) ADD(b, k, 0) ADD(b, k, 4) ADD(b, k, 8) ADD(b, k, 12)
-#define START(t, a, i)                                                                                       \
+// The next product of x and w
+#define START(t)                                                                                             \
     TILE_ZERO(t);                                                                                            \
-    TILE_LOAD(4, (a)->x + (i)*x_step, job->ldx);                                                             \
-    TILE_LOAD(5, (a)->w + (i)*w_step, TILE_BYTES);                                                           \
-    TILE_DOT_BF16(t, 4, 5)
-#define STORE(t) TILE_STORE(t, job->dot[t], LANES * 4)
-// Product i of a starts, the one two before goes to memory, and the one before that, product k of b, to its sums, between
-// the others' instructions.
-#define STEP(t, old, a, i, b, k)                                                                             \
-    TILE_ZERO(t);                                                                                            \
-    ADD(b, k, 0)                                                                                             \
-    TILE_LOAD(4, (a)->x + (i)*x_step, job->ldx);                                                             \
-    ADD(b, k, 4)                                                                                             \
-    TILE_LOAD(5, (a)->w + (i)*w_step, TILE_BYTES);                                                           \
-    ADD(b, k, 8)                                                                                             \
+    TILE_LOAD(4, x, ldx);                                                                                    \
+    TILE_LOAD(5, w, TILE_BYTES);                                                                             \
     TILE_DOT_BF16(t, 4, 5);                                                                                  \
+    x += x_step;                                                                                             \
+    w += w_step
+#define STORE(t) TILE_STORE(t, dot[t], LANES * 4)
+// acc += dot * scale, and what a minimum adds, of the next scales
+#define ADD(t)                                                                                               \
+    {                                                                                                        \
+        const struct rows s = rows_load(scale);                                                              \
+        ALL_ROWS for (int r = 0; r < TILE_ROWS; r++) {                                                       \
+            acc[r] = rows_fma(acc[r], rows_load(dot[t][r]), s);                                              \
+            if (quants_has_minimum(type))                                                                    \
+                acc[r] = rows_fma1(acc[r], rows_load(offset), ones[r]);                                      \
+        }                                                                                                    \
+        scale += LANES;                                                                                      \
+        if (quants_has_minimum(type)) {                                                                      \
+            offset += LANES;                                                                                 \
+            ones += TILE_ROWS;                                                                               \
+        }                                                                                                    \
+    }
+// A product starts, the one two before goes to memory, and what went there two before, to the sums.
+#define STEP(t, old)                                                                                         \
+    START(t);                                                                                                \
     STORE(old);                                                                                              \
-    ADD(b, k, 12)
+    ADD(t)
+#define STEPS                                                                                                \
+    STEP(0, 2)                                                                                               \
+    STEP(1, 3)                                                                                               \
+    STEP(2, 0)                                                                                               \
+    STEP(3, 1)
 
-// All groups and panels of a chunk. Products follow each other from one to the next.
+// All groups and panels of a chunk, whose products are a multiple of IN_FLIGHT and follow each other from one to the next:
+// the first IN_FLIGHT of one start while the last ones of that before are added.
 INLINE void chunk_dots(struct chunk_job *job, const enum dtype type) {
     const size_t num_halves = has_halves(type) ? 2 : 1, x_step = TILE_BYTES / num_halves,
-                 w_step = PAIRS * x_step, count = (size_t)job->count;
+                 w_step = PAIRS * x_step, ldx = job->ldx;
+    float(*const dot)[TILE_ROWS][LANES] = job->dot;
     struct rows acc[TILE_ROWS];
     const struct group_work *a = job->work, *end = a + job->num_work;
-    START(0, a, 0);
-    START(1, a, 1);
-    START(2, a, 2);
+    const char *x = a->x, *w = a->w;
+    START(0);
+    START(1);
+    START(2);
     STORE(0);
-    for (;; a++) {
-        ALL_ROWS for (int r = 0; r < TILE_ROWS; r++) acc[r] = rows_load(a->sums->sum[r]);
-        STEP(3, 1, a, 3, a, 0)
-        for (size_t i = IN_FLIGHT; i < count; i += IN_FLIGHT) {
-            STEP(0, 2, a, i, a, i - 3)
-            STEP(1, 3, a, i + 1, a, i - 2)
-            STEP(2, 0, a, i + 2, a, i - 1)
-            STEP(3, 1, a, i + 3, a, i)
+    START(3);
+    STORE(1);
+    for (;;) {
+        const float *scale = a->scale, *offset = a->offset, *ones = a->ones;
+        float *sums = a->sums->sum[0];
+        ALL_ROWS for (int r = 0; r < TILE_ROWS; r++) acc[r] = rows_load(sums + r * LANES);
+        for (int i = IN_FLIGHT; i < job->count; i += IN_FLIGHT) {
+            STEPS
         }
-        if (a + 1 == end)
-            break;
-        STEP(0, 2, a + 1, 0, a, count - 3)
-        STEP(1, 3, a + 1, 1, a, count - 2)
-        STEP(2, 0, a + 1, 2, a, count - 1)
-        ALL_ROWS for (int r = 0; r < TILE_ROWS; r++) rows_store(a->sums->sum[r], acc[r]);
+        if (++a < end) {
+            x = a->x;
+            w = a->w;
+            STEPS
+        } else {
+            STORE(2);
+            STORE(3);
+            ADD(0)
+            ADD(1)
+            ADD(2)
+            ADD(3)
+        }
+        ALL_ROWS for (int r = 0; r < TILE_ROWS; r++) rows_store(sums + r * LANES, acc[r]);
+        if (a == end)
+            return;
     }
-    STORE(2);
-    ADD_ALL(a, count - 3)
-    STORE(3);
-    ADD_ALL(a, count - 2)
-    ADD_ALL(a, count - 1)
-    ALL_ROWS for (int r = 0; r < TILE_ROWS; r++) rows_store(a->sums->sum[r], acc[r]);
 }
 
 // The same of fewer products than are in flight
 INLINE void few_dots(struct chunk_job *job, const enum dtype type) {
-    const size_t x_step = TILE_BYTES, w_step = PAIRS * x_step;
+    const size_t x_step = TILE_BYTES, w_step = PAIRS * x_step, ldx = job->ldx;
+    float(*const dot)[TILE_ROWS][LANES] = job->dot;
     struct rows acc[TILE_ROWS];
     for (int n = 0; n < job->num_work; n++) {
         const struct group_work *a = &job->work[n];
-        ALL_ROWS for (int r = 0; r < TILE_ROWS; r++) acc[r] = rows_load(a->sums->sum[r]);
-        for (size_t i = 0; i < (size_t)job->count; i++) {
-            START(0, a, i);
+        const char *x = a->x, *w = a->w;
+        const float *scale = a->scale, *offset = a->offset, *ones = a->ones;
+        float *sums = a->sums->sum[0];
+        ALL_ROWS for (int r = 0; r < TILE_ROWS; r++) acc[r] = rows_load(sums + r * LANES);
+        for (int i = 0; i < job->count; i++) {
+            START(0);
             STORE(0);
-            ALL_ROWS for (int r = 0; r < TILE_ROWS; r++) {
-                acc[r] = rows_fma(acc[r], rows_load(job->dot[0][r]), rows_load(a->scale + i * LANES));
-                if (quants_has_minimum(type))
-                    acc[r] = rows_fma1(acc[r], rows_load(a->offset + i * LANES),
-                                       a->ones[i * TILE_ROWS + (size_t)r]);
-            }
+            ADD(0)
         }
-        ALL_ROWS for (int r = 0; r < TILE_ROWS; r++) rows_store(a->sums->sum[r], acc[r]);
+        ALL_ROWS for (int r = 0; r < TILE_ROWS; r++) rows_store(sums + r * LANES, acc[r]);
     }
 }
 

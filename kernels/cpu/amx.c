@@ -2,7 +2,7 @@
 // whatever the rest is compiled for; with AMX_EMULATED, for tests, tiles are plain C.
 //
 // BF16: a packed panel already is what the instruction takes as B: a row of a tile is a bf16 pair of each of the panel's 16
-// rows. A is some tokens' activations, where they lie. Sums stay in tiles over all of K, in an order of their own
+// rows. A is some tokens' activations, where they lie. Sums stay in tiles over all of a piece of K, in an order of their own
 // (kernels/README.md, rule 2), so every number of tokens goes this way.
 //
 // Quantised types, of many tokens: a weight without its scale, and an activation q times d, have at most eight bits each, so
@@ -136,8 +136,23 @@ static void dot_last_pairs(const char *const x[GROUPS], const struct gemm_tile *
     dot_pairs(rows[0][0], x[1] ? rows[1][0] : NULL, TILE_BYTES, w[0][0], w[1][0]);
 }
 
+// Sums of all groups and panels, from y or to it
+#define TILES_OF_Y(do_tile, job, groups)                                                                     \
+    {                                                                                                        \
+        const size_t ld = (job)->ldy * sizeof(float);                                                        \
+        float *first = (job)->y;                                                                             \
+        do_tile(0, first, ld);                                                                               \
+        do_tile(1, first + (job)->next_panel, ld);                                                           \
+        if ((groups)->num > 1) {                                                                             \
+            first += (size_t)group_begin(groups, 1, (job)->num_tokens) * (job)->ldy;                         \
+            do_tile(2, first, ld);                                                                           \
+            do_tile(3, first + (job)->next_panel, ld);                                                       \
+        }                                                                                                    \
+    }
+
 static void gemm_bf16(const struct gemm_tile *job) {
     const struct groups groups = cut_tokens(job->num_tokens);
+    const bool at_once = job->num_segments == 1 && !job->add;
     struct segments segments[GROUPS][TILE_PANELS]; // in each the rows of a tile, 16
     _Static_assert(sizeof segments[0][0].sum[0] == TILE_ROWS * TILE_BYTES, "a tile");
     const char *x[GROUPS] = {NULL};
@@ -147,11 +162,15 @@ static void gemm_bf16(const struct gemm_tile *job) {
     prefetch_rows(job);
     for (int i = 0; i < job->num_segments; i++) {
         int pair = job->bounds[i], end = job->bounds[i + 1];
-        TILE_ZERO(0);
-        TILE_ZERO(1);
-        if (groups.num > 1) {
-            TILE_ZERO(2);
-            TILE_ZERO(3);
+        if (job->resume) {
+            TILES_OF_Y(TILE_LOAD, job, &groups)
+        } else {
+            TILE_ZERO(0);
+            TILE_ZERO(1);
+            if (groups.num > 1) {
+                TILE_ZERO(2);
+                TILE_ZERO(3);
+            }
         }
         for (; pair + PAIRS <= end; pair += PAIRS) {
             prefetch_pairs(job, pair, PAIRS);
@@ -161,6 +180,10 @@ static void gemm_bf16(const struct gemm_tile *job) {
         }
         if (pair < end)
             dot_last_pairs(x, job, groups.size, pair, end - pair);
+        if (at_once) {
+            TILES_OF_Y(TILE_STORE, job, &groups)
+            return;
+        }
         TILE_STORE(0, segments[0][0].sum[i], LANES * 4);
         TILE_STORE(1, segments[0][1].sum[i], LANES * 4);
         if (groups.num > 1) {
@@ -401,6 +424,16 @@ INLINE void multiply_chunk(const struct gemm_tile *tile, struct chunk_job *job, 
         chunk_dots(job, type);
 }
 
+static void sums_from_y(const struct gemm_tile *job, const struct groups *groups, struct group_sums *sums) {
+    for (int g = 0; g < groups->num; g++)
+        for (int panel = 0; panel < TILE_PANELS; panel++, sums++) {
+            const float *y = job->y + (size_t)group_begin(groups, g, job->num_tokens) * job->ldy +
+                             (size_t)panel * job->next_panel;
+            for (int r = 0; r < groups->size; r++)
+                rows_store(sums->sum[r], rows_load(y + (size_t)r * job->ldy));
+        }
+}
+
 INLINE void gemm_unpacked(const struct gemm_tile *job, const enum dtype type) {
     const int per_block = dtype_block(type) / 32;
     const struct groups groups = cut_tokens(job->num_tokens);
@@ -413,7 +446,10 @@ INLINE void gemm_unpacked(const struct gemm_tile *job, const enum dtype type) {
     memset(&chunk.dot, 0, sizeof chunk.dot);
     configure(has_halves(type) ? &halves[groups.size - 1] : &configs[1][groups.size - 1]);
     for (int segment = 0; segment < job->num_segments; segment++) {
-        memset(tree.level[3], 0, sizeof tree.level[0][0] * num_sums);
+        if (job->resume)
+            sums_from_y(job, &groups, tree.level[3]);
+        else
+            memset(tree.level[3], 0, sizeof tree.level[0][0] * num_sums);
         int end = job->bounds[segment + 1];
         for (int b = job->bounds[segment], blocks; b < end; b += blocks) {
             int left = (end - b) * per_block, parts = left >= CHUNK       ? CHUNK

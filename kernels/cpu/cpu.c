@@ -243,6 +243,8 @@ static void lay_out_arena(struct device *dev, struct arena *c) {
         dev->rows.q8 = arena_take(c, rows, activation_stride((wide / 32 + 1) * sizeof(struct act_q8)));
     if (dev->dtypes & DTYPES_QUANTISED && dev->kernels->to_pairs)
         dev->rows.pairs = arena_take(c, rows, activation_stride((wide + 1) * sizeof(uint16_t)));
+    if (dev->kernels->to_pairs && rows > MAX_TILE_TOKENS)
+        dev->piece_sums = arena_take(c, (size_t)pool_size(dev->pool) * PIECE_SUMS, sizeof(float));
     if (m->num_mix > 0)
         cpu_mix_arena(dev, c);
     if (dev->world > 1 || adds_apart(dev) || dev->max_experts > 0 || m->layer_embed > 0)

@@ -39,6 +39,15 @@ struct weight {
     struct region region;
 };
 
+// Of products whose K is taken in pieces: the panels and tokens whose sums wait at a time, and how many sums wait of each
+enum {
+    PIECE_UNIT = 256, // k
+    PIECE_TOKENS = 512,
+    PIECE_PAIRS = 8,
+    PIECE_LEVELS = 3,
+    PIECE_SUMS = PIECE_LEVELS * PIECE_PAIRS * PIECE_TOKENS * TILE_PANELS * LANES
+};
+
 // Memory for rows of activations in each form, activation_stride() apart.
 struct act_rows {
     char *floats, *bf16, *q8, *pairs;
@@ -147,6 +156,7 @@ struct device {
     float *layer_embed, *layer_rows; // (T, L*P) what layers take of each token; (threads, L*P)
     struct act_rows rows;            // (T)
     struct act_rows slots;           // (slots of a chunk), of experts
+    float *piece_sums;               // (threads, PIECE_SUMS), where tiles of AMX take K in pieces
     struct routing routing;
     float *logits;  // (own head rows, padded V)
     int head_rows;  // rows that the head computes at a time

@@ -10,6 +10,7 @@ enum {
     CACHED_ACTIVATIONS = 1 << 18, // bytes of activations, and
     CACHED_WEIGHTS = 3 << 17,     // of weights, that stay in the L2 cache together
     CACHED_PAIRS = 1 << 20,       // of activations that tiles of many tokens take
+    CACHED_PIECE = 5 << 18,       // of those of a piece of K
     MANY_ROWS = 64,
     SMALL = 1 << 16, // multiply-adds that are done sooner than another thread wakes
     TILE = TILE_PANELS * MANY_TOKENS * LANES,
@@ -124,14 +125,18 @@ struct matmul {
     float *y[3];
     int ldy[3];
     act_fn *act; // with FINISH_ACT and FINISH_GATED
+    float *sums; // (threads, PIECE_SUMS)
 };
 
 // A pair of panels of one part against tokens [t, t + n). The second may be missing: it is then the first
 // again, and what comes out of it is dropped.
 struct place {
-    int part, panel, num_panels;      // 1 or 2
-    int t, n;                         // n <= most_tokens()
-    int tile;                         // which of those that follow each other on these groups
+    int part, panel, num_panels; // 1 or 2
+    int t, n;                    // n <= most_tokens()
+    int tile, num_tiles;         // which of those that follow each other on these groups
+    int piece, num_pieces;       // of K
+    int t0, pair;                // with pieces: the first of tokens that go together, and which of the pairs
+    float *sums;                 // with pieces: (levels, pairs, tokens, 2 * LANES), of one thread
     struct prefetch_plan prefetch[2]; // of the part, and of up
 };
 
@@ -151,15 +156,43 @@ static int most_tokens(const struct matmul *job, const struct weight_part *p) {
     return most;
 }
 
+// Whether sums are those of segments.
+static bool in_segments(const struct matmul *job) {
+    return (job->finish == FINISH_ADD || job->finish == FINISH_PART) && job->w->num_segments > 1;
+}
+
+// Where piece i of n begins, in blocks of K: at a multiple of PIECE_UNIT k.
+static int piece_begin(const struct weight_part *p, int i, int n) {
+    return i == n ? p->num_blocks : p->cols / PIECE_UNIT * i / n * (PIECE_UNIT / p->block);
+}
+
+// What tiles on a piece of K prefetch of the next pair of panels, the first ones of the one and then of the other:
+// that piece, all tiles together
+static struct prefetch prefetch_of_piece(const struct weight_part *p, const char *w, const int *bounds,
+                                         int tile, int num_tiles) {
+    const int shares = num_tiles < MAX_SHARES ? (num_tiles + 1) / 2 : MAX_SHARES / 2, panel = tile / shares;
+    const size_t block = p->panel_bytes / (size_t)p->num_blocks, step = block / (size_t)shares + 1;
+    const size_t first = (size_t)bounds[0], blocks = (size_t)bounds[1] - first;
+    if (panel >= TILE_PANELS)
+        return (struct prefetch){.at = (uintptr_t)w};
+    uintptr_t at = (uintptr_t)w + (TILE_PANELS + (size_t)panel) * p->panel_bytes + first * block;
+    return (struct prefetch){
+        .at = at + blocks * step * (size_t)(tile % shares) - first * step, .step = step, .far = true};
+}
+
 // What the kernels take of it, in the part itself or in up. y: where the sums go, of the first
 // row and token
 static void run_tile(const struct matmul *job, const struct place *at, bool second, float *y, size_t ldy,
                      size_t next_panel, bool add) {
     const struct weight_part *p = &job->part[second ? 1 : at->part];
     const char *first = p->data + (size_t)at->panel * p->panel_bytes;
-    size_t ldx = job->x.stride[p->dtype];
-    bool segments = job->finish == FINISH_ADD || job->finish == FINISH_PART;
-    const int all[] = {0, p->num_blocks};
+    const size_t ldx = job->x.stride[p->dtype];
+    const bool pieces = at->num_pieces > 1;
+    // A rank that has 4, 2 or 1 of the 8 segments has a whole part of the tree of their sums, and so has a piece.
+    const int num_segments = in_segments(job) ? job->w->num_segments / at->num_pieces : 1;
+    const int all[] = {piece_begin(p, at->piece, at->num_pieces),
+                       piece_begin(p, at->piece + 1, at->num_pieces)};
+    const int *bounds = in_segments(job) ? job->w->segments + at->piece * num_segments : all;
     job->kernels->gemm[p->dtype](&(struct gemm_tile){
         .w = {first, at->num_panels == 2 ? first + p->panel_bytes : first},
         .x = (const char *)job->x.data[p->dtype] + (size_t)at->t * ldx,
@@ -167,15 +200,15 @@ static void run_tile(const struct matmul *job, const struct place *at, bool seco
         .pairs = unpacks(job, p) ? job->x.pairs + (size_t)at->t * job->x.pairs_stride : NULL,
         .ld_pairs = job->x.pairs_stride,
         .num_tokens = at->n,
-        // A rank that has 4, 2 or 1 of the 8 segments has a whole part of the tree of
-        // their sums.
-        .bounds = segments ? job->w->segments : all,
-        .num_segments = segments ? job->w->num_segments : 1,
+        .bounds = bounds,
+        .num_segments = num_segments,
         .y = y,
         .ldy = ldy,
         .next_panel = next_panel,
         .add = add,
-        .prefetch = prefetch_of_tile(&at->prefetch[second], first, at->n, at->tile)});
+        .resume = at->piece > 0 && !in_segments(job),
+        .prefetch = pieces ? prefetch_of_piece(p, first, bounds, at->tile, at->num_tiles)
+                           : prefetch_of_tile(&at->prefetch[second], first, at->n, at->tile)});
 }
 
 // Rows of gate (0) or up (1) from a panel on, before they are multiplied.
@@ -186,17 +219,15 @@ static void add_bias(const struct matmul *job, int part, float *x, size_t ldx, i
             x[(size_t)t * ldx + (size_t)i] += bias[panel * LANES + i];
 }
 
-// A tile of which not all goes to y as it comes.
-static void do_buffered_tile(const struct matmul *job, const struct place *at, float *y, size_t ldy,
-                             int rows_left) {
-    float tile[TILE], up[TILE];
-    size_t next_panel = (size_t)at->n * LANES;
-    for (int t = 0; t < at->n; t++) // as tiles that go to y do by themselves
-        for (int g = 0; g < at->num_panels; g++)
-            __builtin_prefetch(y + (size_t)t * ldy + g * LANES, 1);
-    run_tile(job, at, false, tile, LANES, next_panel, false);
-    if (job->finish == FINISH_GATED)
-        run_tile(job, at, true, up, LANES, next_panel, false);
+static float *tile_y(const struct matmul *job, const struct place *at) {
+    return job->y[at->part] + (size_t)at->t * (size_t)job->ldy[at->part] + at->panel * LANES;
+}
+
+// What a tile's sums become, (2, n, 16), with FINISH_GATED with up's; y: of its first row and token
+static void finish_tile(const struct matmul *job, const struct place *at, float *tile, float *up) {
+    size_t ldy = (size_t)job->ldy[at->part];
+    float *y = tile_y(job, at);
+    int rows_left = job->part[at->part].rows - at->panel * LANES;
     for (int g = 0; g < at->num_panels; g++, y += LANES, rows_left -= LANES) {
         int width = rows_left < LANES ? rows_left : LANES;
         float *from = tile + g * at->n * LANES;
@@ -220,19 +251,34 @@ static void do_buffered_tile(const struct matmul *job, const struct place *at, f
     }
 }
 
-static void do_tile(const struct matmul *job, const struct place *at) {
-    int column = at->panel * LANES, rows_left = job->part[at->part].rows - column;
-    size_t ldy = (size_t)job->ldy[at->part];
-    float *y = job->y[at->part] + (size_t)at->t * ldy + column;
-    if (job->act || at->num_panels < TILE_PANELS || rows_left < TILE_PANELS * LANES)
-        do_buffered_tile(job, at, y, ldy, rows_left);
-    else
-        run_tile(job, at, false, y, ldy, LANES, job->finish == FINISH_ADD);
+// A tile of which not all goes to y as it comes.
+static void do_buffered_tile(const struct matmul *job, const struct place *at) {
+    float tile[TILE], up[TILE];
+    size_t next_panel = (size_t)at->n * LANES, ldy = (size_t)job->ldy[at->part];
+    float *y = tile_y(job, at);
+    for (int t = 0; t < at->n; t++) // as tiles that go to y do by themselves
+        for (int g = 0; g < at->num_panels; g++)
+            __builtin_prefetch(y + (size_t)t * ldy + g * LANES, 1);
+    run_tile(job, at, false, tile, LANES, next_panel, false);
+    if (job->finish == FINISH_GATED)
+        run_tile(job, at, true, up, LANES, next_panel, false);
+    finish_tile(job, at, tile, up);
 }
+
+static void do_tile(const struct matmul *job, const struct place *at) {
+    int rows_left = job->part[at->part].rows - at->panel * LANES;
+    if (job->act || at->num_panels < TILE_PANELS || rows_left < TILE_PANELS * LANES)
+        do_buffered_tile(job, at);
+    else
+        run_tile(job, at, false, tile_y(job, at), (size_t)job->ldy[at->part], LANES,
+                 job->finish == FINISH_ADD);
+}
+
+typedef void tile_do(const struct matmul *job, const struct place *at);
 
 // Tokens [t0, t1) of a pair of panels, in the fewest tiles of the size that the kernels like, all of much
 // the same size.
-static void do_tokens(const struct matmul *job, struct place *at, int t0, int t1) {
+static void do_tokens(const struct matmul *job, struct place *at, int t0, int t1, tile_do *do_one) {
     const struct weight_part *part = &job->part[at->part];
     unsigned most = (unsigned)most_tokens(job, part), n = (unsigned)(t1 - t0);
     unsigned tiles = (n + most - 1) / most, small = n / tiles, larger = n % tiles; // as many have one more
@@ -240,11 +286,75 @@ static void do_tokens(const struct matmul *job, struct place *at, int t0, int t1
     if (job->finish == FINISH_GATED)
         at->prefetch[1] = prefetch_plan(part[1].panel_bytes, part[1].num_blocks, (int)tiles);
     at->t = t0;
+    at->num_tiles = (int)tiles;
     for (unsigned i = 0; i < tiles; i++, at->t += at->n) {
         at->n = (int)(small + (i < larger));
         at->tile = (int)i;
-        do_tile(job, at);
+        do_one(job, at);
     }
+}
+
+// ---- K in pieces
+// Tiles of AMX read the activations of all their tokens for each pair of panels. Where those do not stay in the L2
+// cache, K is cut into pieces of which they do, and sums wait in memory for the next piece. With segments a piece is a
+// part of the tree of rule 3: its sums are stored on even pieces and added to on odd ones, at the level of the tree.
+
+static bool tiles_of_amx(const struct matmul *job, const struct weight_part *p) {
+    return most_tokens(job, p) > REGISTER_TOKENS && job->x.num_rows > MAX_TILE_TOKENS;
+}
+
+static int num_pieces(const struct matmul *job, const struct weight_part *p, int tokens) {
+    size_t bytes = (size_t)tokens * (size_t)p->cols * sizeof(uint16_t);
+    int n = (int)((bytes + CACHED_PIECE - 1) / CACHED_PIECE), num_segments = job->w->num_segments;
+    if (!tiles_of_amx(job, p))
+        return 1;
+    if (!in_segments(job))
+        return n <= p->cols / PIECE_UNIT ? n : 1;
+    for (int pieces = 1;; pieces *= 2)
+        if (pieces >= n || pieces == num_segments)
+            return pieces;
+}
+
+// Of the pair's sums on a level, those of the tile
+static float *waiting(const struct place *at, int level) {
+    return at->sums +
+           (((size_t)level * PIECE_PAIRS + (size_t)at->pair) * PIECE_TOKENS + (size_t)(at->t - at->t0)) * 2 *
+               LANES;
+}
+
+static void do_piece(const struct matmul *job, const struct place *at) {
+    const bool tree = in_segments(job), second = at->piece % 2 > 0;
+    const size_t next_panel = (size_t)at->n * LANES;
+    // Level l waits while the pieces after it that its sums are added to are worked on: one for each bit.
+    int level = tree ? __builtin_popcount((unsigned)at->piece / 2) : 0;
+    run_tile(job, at, false, waiting(at, level), LANES, next_panel, tree && second);
+    if (job->finish == FINISH_GATED)
+        run_tile(job, at, true, waiting(at, 1), LANES, next_panel, false);
+    for (int i = at->piece / 2; tree && second && i % 2 > 0; i /= 2, level--) {
+        float *sums = waiting(at, level - 1);
+        const float *more = waiting(at, level);
+        for (size_t j = 0; j < TILE_PANELS * next_panel; j++)
+            sums[j] += more[j];
+    }
+}
+
+static void do_last_piece(const struct matmul *job, const struct place *at) {
+    do_piece(job, at);
+    finish_tile(job, at, waiting(at, 0), waiting(at, 1));
+}
+
+// Panels [begin, end) of a part, tokens [at->t0, t1)
+static void do_pieces(const struct matmul *job, struct place *at, int begin, int end, int t1) {
+    enum { PANELS = TILE_PANELS * PIECE_PAIRS };
+    for (int g0 = begin; g0 < end; g0 += PANELS)
+        for (at->piece = 0; at->piece < at->num_pieces; at->piece++) {
+            tile_do *do_one = at->piece == at->num_pieces - 1 ? do_last_piece : do_piece;
+            for (at->panel = g0; at->panel < g0 + PANELS && at->panel < end; at->panel += TILE_PANELS) {
+                at->pair = (at->panel - g0) / TILE_PANELS;
+                at->num_panels = end - at->panel < TILE_PANELS ? 1 : TILE_PANELS;
+                do_tokens(job, at, at->t0, t1, do_one);
+            }
+        }
 }
 
 // Gate and up of few tokens, which memory bounds: weights come faster in long pieces, so it is the first factor of
@@ -258,7 +368,7 @@ static void do_gated_run(const struct matmul *job, int begin, int end) {
         width = rows_left < width ? rows_left : width;
         for (int i = 0; i < 2; i++) {
             const struct weight_part *part = &job->part[i];
-            struct place at = {.n = job->x.num_rows};
+            struct place at = {.n = job->x.num_rows, .num_pieces = 1};
             at.prefetch[i] = prefetch_plan(part->panel_bytes, part->num_blocks, 1);
             for (int g = 0; g < panels; g += TILE_PANELS) {
                 at.panel = g0 + g;
@@ -286,22 +396,31 @@ static int tokens_at_once(const struct matmul *job, const struct weight_part *p)
 }
 
 // Panels [begin, end) of a part: some of them stay in the cache while all tokens pass, some tokens at a time.
-static void do_panels(const struct matmul *job, int part, int begin, int end) {
+static void do_panels(const struct matmul *job, int part, int begin, int end, int thread) {
     const struct weight_part *p = &job->part[part];
-    int most = most_tokens(job, p);
-    if (job->finish == FINISH_GATED && job->x.num_rows <= most && job->x.num_rows <= REGISTER_TOKENS) {
+    int most = most_tokens(job, p), num_rows = job->x.num_rows;
+    if (job->finish == FINISH_GATED && num_rows <= most && num_rows <= REGISTER_TOKENS) {
         do_gated_run(job, begin, end);
+        return;
+    }
+    int tokens = num_rows < PIECE_TOKENS ? num_rows : PIECE_TOKENS, pieces = num_pieces(job, p, tokens);
+    struct place at = {.part = part, .num_pieces = pieces};
+    if (pieces > 1) {
+        at.sums = job->sums + (size_t)thread * PIECE_SUMS;
+        for (at.t0 = 0; at.t0 < num_rows; at.t0 += tokens)
+            do_pieces(job, &at, begin, end, at.t0 + tokens < num_rows ? at.t0 + tokens : num_rows);
         return;
     }
     size_t panel_pair = p->panel_bytes + (job->finish == FINISH_GATED ? job->part[1].panel_bytes : 0);
     int panels = (int)(CACHED_WEIGHTS / panel_pair) / TILE_PANELS * TILE_PANELS;
-    int num_rows = job->x.num_rows, tokens = tokens_at_once(job, p);
+    tokens = tokens_at_once(job, p);
     panels = panels < TILE_PANELS ? TILE_PANELS : panels;
     for (int g0 = begin; g0 < end; g0 += panels)
         for (int t0 = 0; t0 < num_rows; t0 += tokens)
             for (int g = g0; g < g0 + panels && g < end; g += TILE_PANELS) {
-                struct place at = {.part = part, .panel = g, .num_panels = end - g < 2 ? 1 : 2};
-                do_tokens(job, &at, t0, t0 + tokens < num_rows ? t0 + tokens : num_rows);
+                at.panel = g;
+                at.num_panels = end - g < TILE_PANELS ? 1 : TILE_PANELS;
+                do_tokens(job, &at, t0, t0 + tokens < num_rows ? t0 + tokens : num_rows, do_tile);
             }
 }
 
@@ -317,7 +436,7 @@ static void matmul_worker(void *ctx, int thread, int num_threads) {
             int n = job->part[i].num_panels;
             int from = begin > first ? begin - first : 0, to = end - first < n ? end - first : n;
             if (from < to)
-                do_panels(job, i, from, to);
+                do_panels(job, i, from, to, thread);
             first += n;
         }
     }
@@ -330,6 +449,7 @@ static struct matmul make_job(const struct device *dev, const struct gemm_input 
                          .x = *x,
                          .w = w,
                          .finish = finish,
+                         .sums = dev->piece_sums,
                          .y = {y},
                          .ldy = {ldy}};
     memcpy(job.part, w->part, sizeof job.part);
@@ -408,7 +528,7 @@ static void grouped_worker(void *ctx, int thread, int num_threads) {
                 n = job->pairs - from < end - begin ? job->pairs - from : end - begin;
             int to = (from + n) * TILE_PANELS;
             struct matmul one = group_job(job, begin / job->pairs);
-            do_panels(&one, 0, from * TILE_PANELS, to < num_panels ? to : num_panels);
+            do_panels(&one, 0, from * TILE_PANELS, to < num_panels ? to : num_panels, thread);
             begin += n;
         }
 }

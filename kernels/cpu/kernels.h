@@ -219,6 +219,7 @@ struct gemm_tile {
     float *y;               // of token 0 and panel 0
     size_t ldy, next_panel; // floats from token to token, and to the other panel
     bool add;               // to what is at y
+    bool resume;            // of AMX, one segment: its sums begin with what is at y
     struct prefetch prefetch;
 };
 

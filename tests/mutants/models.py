@@ -316,8 +316,10 @@ ROWS = [
     (POOL, "i <= HELPED && i < p->num_threads", "i < 1", "test_kernels"),  # nobody helps
     (GEMM, "at->num_panels == 2 ? first + p->panel_bytes : first", "first", "test_ops"),  # the second panel is the first
     (GEMM, "g++, y += LANES, rows_left", "g++, rows_left", "test_ops"),  # and lies where the first does
-    (GEMM, "run_tile(job, at, false, y, ldy, LANES, job->finish == FINISH_ADD);",
-           "run_tile(job, at, false, y, ldy, LANES, false);", "test_ops"),  # the residual is lost
+    (GEMM, "                 job->finish == FINISH_ADD);", "                 false);", "test_ops"),  # the residual is lost
+    (GEMM, ".resume = at->piece > 0 &&", ".resume = at->piece > 1 &&", "test_layers"),  # a piece of K is lost
+    (GEMM, "tree && second && i % 2 > 0; i /= 2", "tree && second && i % 4 == 1; i /= 2", "test_layers"),  # sums of pieces that are never added
+    (AMX, "        if (job->resume)\n            sums_from_y(", "        if (false)\n            sums_from_y(", "test_layers"),  # of quantised weights
     (GEMM, "run_tile(job, &at, i == 1, sums[i]", "run_tile(job, &at, false, sums[i]", "test_ops"),  # SwiGLU of few tokens: the first factor twice
     (GEMM, "sums[i] + g * LANES, LD, LANES, false);", "sums[i], LD, LANES, false);", "test_ops"),  # all groups of it in one place
     (GEMM, "width = rows_left < width ? rows_left : width;", "(void)rows_left;", "test_ops"),  # what lies beside its last row is lost

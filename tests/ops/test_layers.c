@@ -110,6 +110,30 @@ static void test_unlike_factors(void **state) {
     }
 }
 
+// Of many tokens AMX takes a long K in pieces, where sums are one chain (hidden) and where they are a tree of four or
+// eight (ffn): the bits of few tokens, whose K it takes as a whole.
+static void test_pieces_of_k(void **state) {
+    (void)state;
+    static const struct {
+        int hidden, ffn;
+        enum dtype dtype;
+    } cases[] = {{1536, 256, DTYPE_Q8_0}, {1536, 256, DTYPE_Q4_K}, {1536, 256, DTYPE_Q6_K},
+                 {1312, 96, DTYPE_BF16},  {96, 2816, DTYPE_Q4_1},  {96, 2816, DTYPE_BF16},
+                 {64, 5632, DTYPE_Q8_0},  {64, 5632, DTYPE_BF16}};
+    const char *variant = cpu_kernels_find("amx") ? "amx" : "amx-emulated";
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const struct shape s = {1, cases[i].hidden, 2, 1, 24, cases[i].ffn, 131, 0, false, false, false};
+        struct fixture *f = fixture_make(&s, cases[i].dtype);
+        struct setup cpu = {&backend_cpu, variant, 2, 16, DTYPE_F32};
+        struct trace want = run_chunked(f, cpu, 500, 32, 0), got = run_chunked(f, cpu, 500, 500, 0);
+        if (want.logits)
+            trace_equal(&want, &got);
+        trace_free(&want);
+        trace_free(&got);
+        fixture_free(f);
+    }
+}
+
 // What open() refuses: layers that take places which pages have not, and specs that name what is not there.
 static void test_refused_layers(void **state) {
     (void)state;
@@ -395,7 +419,7 @@ int main(void) {
         cmocka_unit_test(test_refused_layers), cmocka_unit_test(test_given_back_pages),
         cmocka_unit_test(test_hidden),         cmocka_unit_test(test_moves),
         cmocka_unit_test(test_late_masks),     cmocka_unit_test(test_rope_tables),
-        cmocka_unit_test(test_unlike_factors),
+        cmocka_unit_test(test_unlike_factors), cmocka_unit_test(test_pieces_of_k),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -22,25 +22,21 @@ static bool any_split_gate_up(const struct device *dev) {
     return false;
 }
 
-static bool any_sparse(const struct model_config *m) {
-    for (int i = 0; i < m->num_ffn; i++)
-        if (m->ffn[i].sparse)
-            return true;
-    return false;
-}
-
-static bool any_gate(const struct model_config *m) {
-    for (int i = 0; i < m->num_attn; i++)
-        if (m->attn[i].gate)
-            return true;
-    return false;
-}
-
-static bool any_own_norms(const struct model_config *m) {
-    for (int i = 0; i < m->num_ffn; i++)
-        if (m->ffn[i].own_norms)
-            return true;
-    return false;
+// What at least one layer has.
+struct any_layer {
+    bool gate, whole_norm, sparse, own_norms;
+};
+static struct any_layer any_layer_of(const struct model_config *m) {
+    struct any_layer any = {0};
+    for (int i = 0; i < m->num_attn; i++) {
+        any.gate |= m->attn[i].gate;
+        any.whole_norm |= m->attn[i].qk_norm == QK_NORM_WHOLE;
+    }
+    for (int i = 0; i < m->num_ffn; i++) {
+        any.sparse |= m->ffn[i].sparse;
+        any.own_norms |= m->ffn[i].own_norms;
+    }
+    return any;
 }
 
 // The widest of what comes of the residual stream for attention.
@@ -57,8 +53,9 @@ static int widest_projection(const struct device *dev) {
 // Elements of `wide`: results of cuBLASLt that need finishing, and gate and up where no kernel fuses them.
 static size_t wide_elements(const struct device *dev) {
     size_t T = (size_t)dev->max_tokens, up = 2 * (size_t)round_up(dev->max_ffn, 8);
-    size_t all =
-        dev->cublas || any_split_gate_up(dev) || any_sparse(&dev->model) ? cuda_both_offset(dev) + T * up : 0;
+    size_t all = dev->cublas || any_split_gate_up(dev) || any_layer_of(&dev->model).sparse
+                     ? cuda_both_offset(dev) + T * up
+                     : 0;
     int stream = max_int(dev->model.hidden, dev->model.laurel_rank);
     size_t row = (size_t)max_int(stream, max_int(widest_projection(dev), cuda_mix_widest(dev))),
            own = (size_t)dev->model.num_layers * (size_t)dev->model.layer_embed;
@@ -71,30 +68,24 @@ static size_t rope_elements(const struct device *dev, int rope) {
     return (size_t)dev->limits.max_context * (size_t)(dev->model.ropes[rope].dim / 2);
 }
 
-static bool any_whole_norm(const struct model_config *m) {
-    for (int i = 0; i < m->num_attn; i++)
-        if (m->attn[i].qk_norm == QK_NORM_WHOLE)
-            return true;
-    return false;
-}
-
 static void alloc_activations(struct device *dev, struct arena *a) {
     int T = dev->max_tokens, D = dev->model.hidden;
+    struct any_layer any = any_layer_of(&dev->model);
     size_t rows = (size_t)T;
     dev->resid = arena_alloc(a, rows * (size_t)D, sizeof(float));
     if (model_scale(dev->model.residual_scale) != 1 || dev->model.post_norms || dev->model.layer_embed > 0 ||
-        dev->model.layer_scale || dev->model.block == BLOCK_SUM_NORM || any_own_norms(&dev->model))
+        dev->model.layer_scale || dev->model.block == BLOCK_SUM_NORM || any.own_norms)
         dev->added = arena_alloc(a, rows * (size_t)D, sizeof(float));
     if (device_is_latent(dev))
         cuda_latent_alloc(dev, a);
     else
         dev->qkv = arena_alloc(a, rows * (size_t)widest_projection(dev), sizeof(float));
     dev->q = arena_alloc(a, rows * (size_t)dev->max_q, dtype_row_bytes(cuda_query_dtype(dev->kv_dtype), 1));
-    if (any_whole_norm(&dev->model))
+    if (any.whole_norm)
         dev->whole_norms = arena_alloc(a, rows * 4, sizeof(float));
     cuda_activation_alloc(a, &dev->hidden, T, D, dev->act_dtypes[0]);
     unsigned attn_dtypes = dev->act_dtypes[1];
-    if (any_gate(&dev->model)) {
+    if (any.gate) {
         dev->gate = arena_alloc(a, rows * (size_t)dev->max_q, sizeof(float));
         attn_dtypes |= 1u << ACT_DTYPE_F32; // rounded once, behind the gate
     }

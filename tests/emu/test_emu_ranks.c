@@ -539,6 +539,27 @@ static void test_groups(void **state) {
     free(one), free(many);
 }
 
+// Attention's sinks and its gate, of which a rank has those of its heads: the bits of one rank.
+static void test_sinks_and_gates(void **state) {
+    (void)state;
+    static const char *const archs[] = {"gpt-oss", "qwen35moe"};
+    struct results *one = calloc(1, sizeof *one), *many = calloc(1, sizeof *many);
+    const struct random_shape before = random_shape;
+    for (int i = 0; i < 2; i++) {
+        char file[] = "/tmp/quire-model-XXXXXX";
+        random_shape.arch = archs[i], random_shape.hidden = 256;
+        random_shape.window = random_shape.context; // gpt-oss must have one
+        random_layers = 1, random_plain = true;
+        random_model_write_sized(&models[1].m, 4, 2, 256, file);
+        random_shape = before, random_layers = RANDOM_LAYERS, random_plain = false;
+        run(one, file, 1, true, 128, 30);
+        run(many, file, 2, true, 128, 30);
+        check_same(one, many, archs[i]);
+        unlink(file);
+    }
+    free(one), free(many);
+}
+
 // Otherwise sums of ranks are near those of one. With NCCL long prompts take another way.
 static void test_near(void **state) {
     (void)state;
@@ -869,7 +890,7 @@ int main(void) {
         cmocka_unit_test(test_groups),      cmocka_unit_test(test_refused),
         cmocka_unit_test(test_failed_rank), cmocka_unit_test(test_failed_rows),
         cmocka_unit_test(test_company),     cmocka_unit_test(test_runs_ahead),
-        cmocka_unit_test(test_warm_up),
+        cmocka_unit_test(test_warm_up),     cmocka_unit_test(test_sinks_and_gates),
 #endif
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -50,6 +50,7 @@ static inline void random_model_tensor(struct gguf_writer *w, const char *name, 
 
 // Of models that are written from here on
 static int random_layers = RANDOM_LAYERS;
+static bool random_plain; // of every family: all layers attend, none has experts
 static struct random_shape {
     int hidden, head_dim, context;
     int window, full_every; // 0: none; layers i with i % full_every == full_every - 1 have no window
@@ -89,6 +90,7 @@ static inline void random_model_write_sized(const struct random_model *m, int H,
     int family = 1;
     for (int i = 0; strcmp(random_families[i], arch) != 0; i++)
         family <<= 1;
+    int experts = random_plain ? 0 : family & EXPERTS, mixed = random_plain ? 0 : family & MIXED;
     enum { C = 128, R = 32, U = 96, N = 32, V = 64 }; // of latents
     enum { HEADS = 8, STATE = 32, P = 64, TAPS = 4 }; // of recurrent layers: values of a head, taps
     int G = family & GRANITEHYBRID ? 8 : 2, n = G * STATE, v = HEADS * P; // groups
@@ -196,8 +198,8 @@ static inline void random_model_write_sized(const struct random_model *m, int H,
                 {any, "embedding_length", D},
                 {any, "feed_forward_length", F},
                 {EXPERTS & ~GRANITEHYBRID, "expert_feed_forward_length", F},
-                {EXPERTS, "expert_count", RANDOM_EXPERTS},
-                {EXPERTS, "expert_used_count", 3},
+                {experts, "expert_count", RANDOM_EXPERTS},
+                {experts, "expert_used_count", 3},
                 {DELTA | GRANITEHYBRID, "expert_shared_feed_forward_length", F},
                 {DEEPSEEK2, "expert_shared_count", 1},
                 {DEEPSEEK2, "expert_group_count", 4},
@@ -207,7 +209,7 @@ static inline void random_model_write_sized(const struct random_model *m, int H,
                 {any, "attention.head_count", H},
                 {~(LFM2 | GRANITEHYBRID), "attention.head_count_kv", family & DEEPSEEK2 ? 1 : K},
                 {LFM2, "shortconv.l_cache", 3},
-                {DELTA, "full_attention_interval", 2},
+                {DELTA, "full_attention_interval", random_plain ? 1 : 2},
                 {SSM | DELTA, "ssm.conv_kernel", TAPS},
                 {SSM | DELTA, "ssm.inner_size", v},
                 {SSM | DELTA, "ssm.state_size", STATE},
@@ -281,8 +283,8 @@ static inline void random_model_write_sized(const struct random_model *m, int H,
         random_model_stack(&w, "altup_unembd_proj.weight", t, 3, D, D, false);
     }
     for (int layer = 0; layer < random_layers; layer++) {
-        int of = family & EXPERTS && !(family & DEEPSEEK2 && layer == 0) ? MOE : DENSE;
-        of |= family & MIXED && (layer % 2 == 0 || family & FALCON_H1) ? MIX : 0;
+        int of = experts && !(family & DEEPSEEK2 && layer == 0) ? MOE : DENSE;
+        of |= mixed && (layer % 2 == 0 || family & FALCON_H1) ? MIX : 0;
         of |= of & MIX && !(family & FALCON_H1) ? 0 : ATTN;
         for (size_t i = 0; i < num_parts; i++) {
             if (!(parts[i].of & of) || !(parts[i].in & family))
@@ -294,7 +296,8 @@ static inline void random_model_write_sized(const struct random_model *m, int H,
                                parts[i].rows, parts[i].cols, parts[i].kind == FALLING);
             int stem = (int)(strlen(parts[i].name) - strlen(".weight"));
             snprintf(name, sizeof name, "blk.%d.%.*s.bias", layer, stem, parts[i].name);
-            if (family & PHI2 || (family & GPT_OSS && parts[i].rows))
+            bool biased = family & GPT_OSS && parts[i].rows && parts[i].of != DENSE;
+            if (family & PHI2 || biased)
                 random_model_tensor(&w, name, DTYPE_F32, stack,
                                     parts[i].rows ? parts[i].rows : parts[i].cols);
         }

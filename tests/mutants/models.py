@@ -203,6 +203,8 @@ ROWS = [
     (ATTENTION, "finish_query(job, head, results(dev)", "finish_query(job, 0, results(dev)", "test_ops"),  # of split sequences all heads have the first sink
     (SHARD, "case WEIGHT_SINKS: cut_rows(part, 0, heads(s, a, false, 1)); return;",
             "case WEIGHT_SINKS: cut_rows(part, 0, (struct range){0, a->heads / s->world}); return;", "test_ranks"),  # all ranks have the first one's sinks
+    (SHARD, "r = heads(s, a, false, a->head_dim);\n        cut_rows(part, 0, r);\n        break;",
+            "r = (struct range){0, part->total / s->world};\n        cut_rows(part, 0, r);\n        break;", "test_ranks"),  # and its gate
     (ROPE, "r->fine_ramp ? high : ceil(high)", "ceil(high)", "test_json_arch"),  # gpt-oss: the ramp of YaRN ends at a whole pair
     (SHARD, "heads(s, a, whole->part[0].shape[0] != a->heads, 1)", "heads(s, a, false, 1)", "test_ranks"),  # norms of more heads than kv heads
     (WEIGHTS, "!strncmp(part_name(c, at.slot, at.part, at.bias, layer, own), name.data, name.len)", "true", "test_model_config"),  # a norm that nothing reads

@@ -18,6 +18,8 @@ seed is the first with which every margin is larger than rounding, and the conti
 Where activations are rounded, the prompt goes round tokens whose choice of experts is close: rounding would change it.
 """
 import argparse
+import array
+import functools
 import glob
 import json
 import math
@@ -212,6 +214,8 @@ def path_of(name):
 
 
 def make_models(folder):
+    if make_gguf.np is None:  # of the same arguments a file and a folder have the same numbers, and most cases share some
+        make_gguf.uniform = functools.lru_cache(2000)(lambda *a, numbers=make_gguf.uniform: array.array("d", numbers(*a)))
     os.makedirs(folder, exist_ok=True)
     for path in sorted(glob.glob(path_of("*"))):
         with open(path, encoding="utf-8") as f:

@@ -385,6 +385,7 @@ static enum status share_out(const struct engine_config *c, struct ranks_config 
 // Sets the size of a block where the configuration has none.
 static enum status open_model(struct engine *e, struct engine_config *c, struct opening *o, struct err *err) {
     enum dtype kv_dtype = DTYPE_F32;
+    bool kv_either = false;
     enum status st;
     if ((st = share_out(c, &o->ranks, err)) != STATUS_OK)
         return st;
@@ -402,7 +403,7 @@ static enum status open_model(struct engine *e, struct engine_config *c, struct 
     if (!(e->tokenizer = tokenizer_load(e->file, err)))
         return err->code;
     o->dtype = weights_main_dtype(e->file, o->floats);
-    if ((st = settings_kv_dtype(c->kv_dtype, o->dtype, &kv_dtype, err)) != STATUS_OK)
+    if ((st = settings_kv_dtype(c->kv_dtype, o->dtype, &kv_dtype, &kv_either, err)) != STATUS_OK)
         return st;
     if (c->block_size == 0)
         c->block_size = settings_block_size(&e->model, kv_dtype);
@@ -413,6 +414,7 @@ static enum status open_model(struct engine *e, struct engine_config *c, struct 
         .num_threads = c->num_threads,
         .variant = c->variant,
         .kv_dtype = kv_dtype,
+        .kv_either = kv_either,
         .block_size = c->block_size,
         .exact = c->exact,
     };
@@ -501,7 +503,7 @@ static enum status fill_info(struct engine *e, const struct opening *o, double s
     info->rank_template = model_config_rank_template(e->file, &info->rank_template_len);
     snprintf(info->device, sizeof info->device, "%s", device.name);
     snprintf(info->weights_dtype, sizeof info->weights_dtype, "%s", dtype_name(o->dtype));
-    snprintf(info->kv_dtype, sizeof info->kv_dtype, "%s", dtype_name(o->ranks.device.kv_dtype));
+    snprintf(info->kv_dtype, sizeof info->kv_dtype, "%s", dtype_name(device.kv_dtype));
     model_config_advice(e->file, &info->advice);
     info->num_params = weights_num_params(e->file);
     info->weight_bytes = device.weight_bytes;

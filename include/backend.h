@@ -25,7 +25,7 @@
 extern "C" {
 #endif
 
-#define BACKEND_ABI 23 // raise on any change to this file or model.h
+#define BACKEND_ABI 24 // raise on any change to this file or model.h
 
 struct device; // the backend's own
 
@@ -41,6 +41,7 @@ struct device_config {
     // CPU: the name of a table of kernels/cpu/; "auto": the fastest; NULL: the fastest of those that give all machines' bits
     const char *variant;
     enum dtype kv_dtype; // F32, F16, BF16, I8 or F8_E4M3 (rules 17 and 18 of kernels/README.md)
+    bool kv_either;      // CPU: in place of F16 BF16 will do, and is taken where attention of it is faster
     int block_size;      // B, tokens; the CPU backend takes multiples of 16
     bool exact;          // CUDA: prefill, too, gives the same bits whatever the chunks and batch
     int rank, world;     // tensor parallelism; 0 of 1; world divides 8
@@ -294,6 +295,7 @@ struct device_info {
     size_t memory_free;  // bytes the KV cache may be sized from
     size_t memory_total; // of a device with memory of its own; 0: it shares the host's
     size_t weight_bytes; // resident, as packed
+    enum dtype kv_dtype; // of the cache
     uint64_t numerics;   // which of several kernels with other bits; devices that share a model agree
     // A step returns before it is done, so that the next is worth launching meanwhile, with the ids that the
     // device has not sampled yet as -1-r.

@@ -495,12 +495,18 @@ static void to_pairs(uint16_t *y, const struct act_q8 *x, int n) {
     }
 }
 
+// ---- attention
+
+#include "amx_attention.h"
+
 void AMX_FILL(struct cpu_kernels *k) {
     k->name = "amx";
+    k->tiles = true;
     k->gemm[DTYPE_BF16] = gemm_bf16;
     k->tile_tokens[DTYPE_BF16] = MAX_TILE_TOKENS;
 #define ENTRY(type, packed) k->gemm[DTYPE_##type] = gemm_##type;
     QUANTISED_MAP(ENTRY)
 #undef ENTRY
     k->to_pairs = to_pairs;
+    k->attend = attend;
 }

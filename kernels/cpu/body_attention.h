@@ -5,9 +5,7 @@
 // Keys and values of F32 and F16 are multiplied as f32, one token after another. Those of BF16 are multiplied
 // two at a time as rule 2 says; so are those of I8: in decode of several heads, or of long contexts, they
 // become bf16 as they are read, else they come here as BF16, widened once for all queries.
-
-INLINE bool is_paired(enum dtype dtype) { return dtype == DTYPE_BF16 || dtype == DTYPE_I8; }
-INLINE size_t kv_bytes_of(enum dtype dtype) { return dtype == DTYPE_F32 ? 4 : dtype == DTYPE_I8 ? 1 : 2; }
+#include "body_softmax.h"
 
 INLINE struct v16 kv_load(const void *p, enum dtype dtype, size_t at) {
     if (dtype == DTYPE_F32)
@@ -28,61 +26,6 @@ INLINE struct v16 kv_load_part(const void *p, enum dtype dtype, size_t at, int n
     }
     return v16_load(part);
 }
-
-INLINE struct pairs kv_load_pairs(const void *p, enum dtype dtype) {
-    return dtype == DTYPE_I8 ? pairs_load_i8(p) : pairs_load(p);
-}
-
-INLINE struct pairs kv_load_pairs_part(const void *p, enum dtype dtype, int n) {
-    uint16_t part[32] = {0};
-    if (n >= 16)
-        return kv_load_pairs(p, dtype);
-    memcpy(part, p, (size_t)n * 2 * kv_bytes_of(dtype));
-    return kv_load_pairs(part, dtype);
-}
-
-// How many of the lines that are prefetched with the values the softmax of each query prefetches, so that
-// memory does not stand still meanwhile (bench_attention).
-enum { SOFTMAX_LINES = 4 };
-
-// What this step has still to prefetch, in cache lines
-struct prefetch_cursor {
-    const void *const *piece; // at which it is
-    int left;                 // pieces after it
-    const char *at;           // the next line
-    int lines, each;          // of this piece that are left; of a piece
-};
-
-INLINE struct prefetch_cursor prefetch_start(const void *const *pieces, int n, size_t bytes) {
-    int each = (int)((bytes + 63) / 64);
-    return (struct prefetch_cursor){pieces, n - 1, pieces[0], each, each};
-}
-
-// Asks for n more lines, after the last piece for that one again. Into the L2 cache: they are used later than
-// the L1 cache could hold them, and there they are in the way of what is used at once.
-INLINE void prefetch_lines(struct prefetch_cursor *a, const int n) {
-    UNROLL for (int i = 0; i < n; i++) __builtin_prefetch(a->at + (size_t)i * 64, 0, 2);
-    a->at += (size_t)n * 64;
-    a->lines -= n;
-    if (a->lines <= 0) {
-        if (a->left > 0)
-            a->piece++, a->left--;
-        a->at = *a->piece;
-        a->lines = a->each;
-    }
-}
-
-INLINE size_t kv_tile_bytes(int dim, enum dtype dtype) {
-    return (size_t)(ATTN_TILE * dim) * kv_bytes_of(dtype);
-}
-
-// Of one step of 64 tokens
-struct attn_probs {
-    float p[ATTN_QUERIES * ATTN_STEP];        // scores, then probabilities of each query
-    uint16_t pairs[ATTN_QUERIES * ATTN_STEP]; // the same as bf16, where values are multiplied in pairs
-    float rescale[LANES];                     // what each query's out so far is multiplied by
-    struct prefetch_cursor prefetch;
-};
 
 // How many queries a tile of sums takes
 enum { ATTN_AT_ONCE = (int)ATTN_SUMS < (int)ATTN_QUERIES ? (int)ATTN_SUMS : (int)ATTN_QUERIES };
@@ -306,141 +249,31 @@ INLINE void values_one(float *out, struct attn_probs *w, const struct attn_chunk
         values_half_pair(out, w, c, dtype, even, t, 1);
 }
 
-static int clamp_int(int x, int low, int high) { return x < low ? low : x > high ? high : x; }
-
-// 2^x for x that are not above 0, but for roundings, or NaN: 0 below -126.5 at the latest (rule 6). rough:
-// for probabilities that become bf16.
-INLINE struct v16 exp2_falling(struct v16 x, const bool rough) {
-    x = v16_max(v16_set1(-127), x); // this order of arguments lets a NaN through
-    struct v16 n = v16_round(x), f = v16_sub(x, n), p = v16_set1(5.500895530e-02f);
-    if (rough) {
-        p = v16_fma(p, f, v16_set1(2.422111034e-01f));
-        p = v16_fma(p, f, v16_set1(6.932829618e-01f));
-    } else {
-        p = v16_set1(1.326482859e-03f);
-        p = v16_fma(p, f, v16_set1(9.671515785e-03f));
-        p = v16_fma(p, f, v16_set1(5.550733581e-02f));
-        p = v16_fma(p, f, v16_set1(2.402224243e-01f));
-        p = v16_fma(p, f, v16_set1(6.931470037e-01f));
-    }
-    return v16_times_power(v16_fma(p, f, v16_set1(1)), n);
-}
-
-INLINE float exp2_1(float x) { return v16_first(exp2_falling(v16_set1(x), false)); }
-
-// 64 tokens from `first`, [begin, end) for each query: scores become probabilities relative to the new
-// maximum; max, sum and rescale follow. Query by query in each part, so that the steps of one fill the
-// waiting of another. whole: all queries attend to all 64.
-INLINE void softmax_step(struct attn_probs *w, struct attn_chunk *c, enum dtype dtype, int first,
-                         const int *begin, const int *end, const bool whole) {
-    const struct v16 nothing = v16_set1(-INFINITY), zero = v16_set1(0), scale = v16_set1(c->scale);
-    int n = c->num_queries;
-    struct v16 v[ATTN_QUERIES];
-    for (int t = 0; t < ATTN_QUERIES; t++)
-        v[t] = nothing;
-    for (int t = 0; t < n; t++) {
-        int past = whole ? first + ATTN_STEP : end[t];
-        UNROLL for (int i = whole ? first : begin[t] / LANES * LANES; i < past; i += LANES) {
-            float *p = w->p + t * ATTN_STEP + i - first;
-            struct v16 s = v16_load(p);
-            if (c->scaled)
-                s = v16_mul(s, v16_load(c->key_scale[i / ATTN_TILE]));
-            if (c->inner != 0)
-                s = tanh_v16(v16_mul(s, v16_set1(c->inner)));
-            if (!whole)
-                s = v16_keep(s, begin[t] - i, end[t] - i, nothing);
-            if (!whole || c->scaled || c->inner != 0)
-                v16_store(p, s);
-            v[t] = v16_max(v[t], s);
-        }
-    }
-    struct v16 old = v16_load(c->max), top = v16_max(old, v16_mul(v16_largests(v), scale));
-    struct v16 rescale = exp2_falling(v16_sub(old, top), false);
-    rescale = v16_if_less(top, v16_set1(-FLT_MAX), v16_set1(1), rescale); // nothing yet
-    v16_store(c->max, top);
-    v16_store(w->rescale, rescale);
-    for (int t = 0; t < ATTN_QUERIES; t++)
-        v[t] = zero;
-    for (int t = 0; t < n; t++) {
-        struct v16 total = zero, best = v16_set1(c->max[t]);
-        int past = whole ? first + ATTN_STEP : end[t];
-        UNROLL for (int i = whole ? first : begin[t] / LANES * LANES; i < past; i += LANES) {
-            int at = t * ATTN_STEP + i - first;
-            struct v16 x = v16_sub(v16_mul(v16_load(w->p + at), scale), best);
-            struct v16 e = exp2_falling(x, is_paired(dtype));
-            total = v16_add(total, e);
-            if (!is_paired(dtype)) {
-                v16_store(w->p + at, e);
-                continue;
-            }
-            if (c->scaled)
-                e = v16_mul(e, v16_load(c->value_scale[i / ATTN_TILE]));
-            if (c->scaled && !whole)
-                e = v16_keep(e, begin[t] - i, end[t] - i, zero);
-            v16_store_probs(w->pairs + at, e);
-        }
-        prefetch_lines(&w->prefetch, SOFTMAX_LINES);
-        v[t] = total;
-    }
-    v16_store(c->sum, v16_fma(v16_load(c->sum), rescale, v16_sums(v)));
-}
-
-// What is left of `out` beside a new maximum
-INLINE void rescale_out(struct attn_probs *w, const struct attn_chunk *c) {
-    int stride = (c->value_dim + LANES - 1) / LANES * LANES;
-    for (int t = 0; t < c->num_queries; t++) {
-        for (int i = 0; i < stride; i += LANES) {
-            float *out = c->out + t * stride + i;
-            v16_store(out, v16_mul(v16_load(out), v16_set1(w->rescale[t])));
-        }
-        w->rescale[t] = 1;
-    }
-}
-
 INLINE void attend_dtype(struct attn_chunk *c, enum dtype dtype) {
-    int n = c->num_queries, stride = (c->value_dim + LANES - 1) / LANES * LANES;
+    int n = c->num_queries;
     struct attn_probs w;
-    if (c->step0 == 0) {
-        v16_store(c->max, v16_set1(-INFINITY));
-        v16_store(c->sum, v16_set1(0));
-        memset(c->out, 0, (size_t)(n * stride) * sizeof(float));
-    }
+    struct attn_range r;
+    attend_start(c);
     for (int first = c->step0 * ATTN_STEP; first < c->step1 * ATTN_STEP; first += ATTN_STEP) {
-        int begin[ATTN_QUERIES], end[ATTN_QUERIES];
-        int low = ATTN_CHUNK, high = 0, all_low = 0, all_high = ATTN_CHUNK; // of any, of all queries
-        for (int t = 0; t < n; t++) {
-            begin[t] = clamp_int(c->begin[t], first, first + ATTN_STEP);
-            end[t] = clamp_int(c->end[t], first, first + ATTN_STEP);
-            if (begin[t] < end[t]) {
-                low = begin[t] < low ? begin[t] : low;
-                high = end[t] > high ? end[t] : high;
-            }
-            all_low = begin[t] > all_low ? begin[t] : all_low;
-            all_high = end[t] < all_high ? end[t] : all_high;
-        }
-        if (low >= high)
+        if (!attended_range(&r, c, first))
             continue;
-        scores(w.p, c, dtype, low / ATTN_TILE, (high + ATTN_TILE - 1) / ATTN_TILE);
-        w.prefetch = prefetch_start(&c->prefetch[first / ATTN_STEP][STEP_TILES], STEP_TILES,
-                                    kv_tile_bytes(c->value_dim, dtype));
-        if (all_low == first && all_high == first + ATTN_STEP)
-            softmax_step(&w, c, dtype, first, begin, end, true);
-        else
-            softmax_step(&w, c, dtype, first, begin, end, false);
+        scores(w.p, c, dtype, r.low / ATTN_TILE, (r.high + ATTN_TILE - 1) / ATTN_TILE);
+        scores_to_probs(&w, c, dtype, first, &r);
         // Tokens outside a query's range are skipped, never multiplied by 0: they may hold anything.
+        int low = r.all_low, high = r.all_high;
         if (is_paired(dtype)) { // whole pairs
-            all_low = (all_low + 1) / 2 * 2;
-            all_high = all_high / 2 * 2;
+            low = (low + 1) / 2 * 2;
+            high = high / 2 * 2;
         }
-        bool shared = all_low < all_high;
-        if (all_low > low || all_high < high)
+        bool shared = low < high;
+        if (low > r.low || high < r.high)
             rescale_out(&w, c);
         for (int t = 0; t < n; t++)
-            values_one(c->out, &w, c, dtype, begin[t], shared ? all_low : end[t], t);
+            values_one(c->out, &w, c, dtype, r.begin[t], shared ? low : r.end[t], t);
         if (shared) {
-            values(c->out, &w, c, dtype, all_low, all_high, n);
+            values(c->out, &w, c, dtype, low, high, n);
             for (int t = 0; t < n; t++)
-                values_one(c->out, &w, c, dtype, all_high, end[t], t);
+                values_one(c->out, &w, c, dtype, high, r.end[t], t);
         }
     }
 }

@@ -88,6 +88,13 @@ static const char *model_problem(const struct model_config *m) {
     return problem;
 }
 
+static bool takes_bf16_cache(const struct device_config *c) {
+    bool even = true;
+    for (int i = 0; i < c->model->num_attn; i++)
+        even &= c->model->attn[i].head_dim % 2 == 0;
+    return even && c->kv_either && c->kv_dtype == DTYPE_F16;
+}
+
 static struct device *cpu_open(const struct backend_host *host, const struct device_config *config,
                                struct err *err) {
     (void)host;
@@ -150,7 +157,7 @@ static struct device *cpu_open(const struct backend_host *host, const struct dev
     dev->comm = config->world > 1 ? config->comm : NULL;
     dev->has_head = device_has_head(config);
     dev->kernels = kernels;
-    dev->kv_dtype = config->kv_dtype;
+    dev->kv_dtype = kernels->tiles && takes_bf16_cache(config) ? DTYPE_BF16 : config->kv_dtype;
     dev->block_size = config->block_size;
     return dev;
 }
@@ -182,6 +189,7 @@ static void cpu_info(struct device *dev, struct device_info *info) {
     int n = pool_size(dev->pool);
     snprintf(info->name, sizeof info->name, "cpu %s, %d thread%s", dev->kernels->name, n, n == 1 ? "" : "s");
     info->memory_free = memory_available();
+    info->kv_dtype = dev->kv_dtype;
     info->weight_bytes = dev->weight_bytes;
 }
 
@@ -307,10 +315,12 @@ static enum status cpu_reserve(struct device *dev, const struct step_limits *lim
                        limits->max_tokens, limits->num_blocks);
     arena = (struct arena){dev->arena.data, 0};
     lay_out_arena(dev, &arena);
-    if (dev->dtypes & 1u << DTYPE_BF16 && strcmp(dev->kernels->name, "amx") == 0)
+    const bool own_cache = dev->kv_dtype == DTYPE_BF16 || dev->kv_dtype == DTYPE_I8;
+    if (dev->kernels->tiles && (dev->dtypes & 1u << DTYPE_BF16 || own_cache))
         log_msg(LOG_INFO,
-                "msg=\"BF16 weights on AMX: as exact as elsewhere, in other bits; --cpu-variant avx512 "
-                "gives those, several times as slowly\"");
+                "msg=\"%s on AMX: as exact as elsewhere, in other bits; --cpu-variant avx512 "
+                "gives those, several times as slowly\"",
+                dev->dtypes & 1u << DTYPE_BF16 ? "BF16 weights" : "a cache of bf16 or int8");
     return STATUS_OK;
 }
 

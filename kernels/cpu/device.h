@@ -10,7 +10,7 @@
 
 #include <stdint.h>
 
-enum { MAX_HEAD_DIM = 1024, MAX_EXPERTS = 1024 };
+enum { MAX_EXPERTS = 1024 };
 
 // One matrix, in panels of 16 (layouts in kernels/README.md).
 struct weight_part {

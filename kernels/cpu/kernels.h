@@ -1,6 +1,6 @@
 // The table of inner loops that each instruction set fills (scalar.c, avx2.c, avxvnni.c, avx512.c from
 // body.h; avx512fma.c and amx.c have products only, and amx.c what its products read). Every entry gives the
-// same bits in every table, but for products of bf16 in "amx": kernels/README.md, "Numerics".
+// same bits in every table, but for pairs of bf16 in "amx": kernels/README.md, "Numerics".
 #pragma once
 
 #include "half.h"
@@ -32,7 +32,7 @@ enum {
     MANY_TOKENS = 256
 };
 enum { NUM_SEGMENTS = 8 }; // of K, in row-parallel matrices (README rule 3), over all ranks
-enum { ATTN_QUERIES = 8, ATTN_TILE = 16, ATTN_STEP = 64, ATTN_CHUNK = 256 };
+enum { ATTN_QUERIES = 8, ATTN_TILE = 16, ATTN_STEP = 64, ATTN_CHUNK = 256, MAX_HEAD_DIM = 1024 };
 enum {
     CHUNK_TILES = ATTN_CHUNK / ATTN_TILE,
     STEP_TILES = ATTN_STEP / ATTN_TILE,
@@ -239,7 +239,7 @@ struct attn_chunk {
     const float *key_scale[CHUNK_TILES], *value_scale[CHUNK_TILES];
     bool scaled;
     enum dtype kv_dtype; // F32, F16, BF16 or I8
-    int head_dim;        // d
+    int head_dim;        // d, at most MAX_HEAD_DIM
     int value_dim;       // of a value: d, or less
     float scale;         // of scores, times log2 e; above 0
     // Where inner is not 0, a score s is first tanh(s * inner), and scale is of that (rule 8).
@@ -291,6 +291,7 @@ typedef void act_fn(float *y, size_t ldy, const float *gate, const float *up, si
 
 struct cpu_kernels {
     const char *name;
+    bool tiles; // AMX's: bf16 products, and attention over caches of bf16 and int8, in an order of their own
     gemm_fn *gemm[DTYPE_COUNT];   // by weight dtype; NULL where there is none
     int tile_tokens[DTYPE_COUNT]; // at which gemm is fastest; up to it and REGISTER_TOKENS it is right
     // y = x * (1 / sqrt(mean(x^2) + eps)) * w

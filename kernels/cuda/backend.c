@@ -174,6 +174,7 @@ static void cuda_info(struct device *dev, struct device_info *info) {
     info->memory_free = now.free;
     info->memory_total = now.total;
     info->weight_bytes = dev->weight_bytes;
+    info->kv_dtype = dev->kv_dtype;
     info->numerics = (uint64_t)cuda_tile_rows(dev); // which prefill kernel: they differ in bits
     info->async = true;
 }

@@ -135,6 +135,7 @@ static void ref_info(struct device *dev, struct device_info *info) {
     snprintf(info->name, sizeof info->name, "ref");
     info->memory_free = (size_t)1 << 30;
     info->weight_bytes = dev->weight_bytes;
+    info->kv_dtype = dev->kv_dtype;
 }
 
 static struct weight *ref_weight_load(struct device *dev, const struct weight_desc *desc, struct err *err) {

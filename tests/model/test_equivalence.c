@@ -251,7 +251,8 @@ static void check_file(const char *path, const char *name, double distance, int 
         fail_msg("%s: %g from the reference", name, sqrt(difference / size));
     for (int v = 0; v < NUM_VARIANTS; v++)
         for (int c = 0; c < (v == 0 ? 2 : 6) && (c > 0 || here(variants[v])); c++) {
-            if ((c + v + i) % (SLOW ? 8 : 2)) // an eighth or half of them for each file, the next for the next
+            if ((c + v + i) %
+                (SLOW ? 8 : 2)) // an eighth or half of them for each file, the next for the next
                 continue;
             struct driver_config config = {.variant = variants[v],
                                            .threads = threads[(c + i + v) % 4],
@@ -394,17 +395,21 @@ static void test_families(void **state) {
     num_blocks = 5;
 }
 
-// Steps of so many rows that AMX, where it is, unpacks quantised weights for its tiles.
+// Steps of so many rows that AMX, where it is, unpacks quantised weights for its tiles. With a cache that it takes in an
+// order of its own, or weights, one request alone on AMX is what all are compared with.
 static void test_many_rows(void **state) {
     (void)state;
     static const struct {
-        const char *arch;
+        const char *arch, *kv_dtype;
         int window;
         struct random_model m;
-    } cases[] = {{NULL, 0, {"Q8_0", {DTYPE_Q8_0}, 1, false}},
-                 {NULL, 0, {"Q4_K and Q6_K", {DTYPE_Q4_K, DTYPE_Q6_K}, 2, false}},
-                 {"gpt-oss", 24, {"MXFP4", {DTYPE_MXFP4}, 1, false}},
-                 {"deepseek2", 0, {"Q8_0", {DTYPE_Q8_0}, 1, false}}};
+    } cases[] = {{NULL, NULL, 0, {"Q8_0", {DTYPE_Q8_0}, 1, false}},
+                 {NULL, NULL, 0, {"Q4_K and Q6_K", {DTYPE_Q4_K, DTYPE_Q6_K}, 2, false}},
+                 {NULL, "bf16", 24, {"BF16", {DTYPE_BF16}, 1, false}},
+                 {"gpt-oss", NULL, 24, {"MXFP4", {DTYPE_MXFP4}, 1, false}},
+                 {"gpt-oss", "int8", 24, {"MXFP4, int8", {DTYPE_MXFP4}, 1, false}},
+                 {"deepseek2", NULL, 0, {"Q8_0", {DTYPE_Q8_0}, 1, false}},
+                 {"deepseek2", "bf16", 0, {"Q8_0, bf16", {DTYPE_Q8_0}, 1, false}}};
     num_output = 6;
     num_blocks = 10;
     for (int i = 0; i < (int)(sizeof cases / sizeof *cases); i++) {
@@ -415,7 +420,8 @@ static void test_many_rows(void **state) {
         random_shape.arch = NULL, random_shape.window = 0;
         random_path = path;
         alone[0].num = 0;
-        run(&(struct driver_config){.variant = "scalar"}, 0, "", NULL);
+        kv_dtype = cases[i].kv_dtype;
+        run(&(struct driver_config){.variant = kv_dtype && here("amx") ? "amx" : "scalar"}, 0, "", NULL);
         memcpy(alone, results, sizeof alone);
         if (here("amx"))
             for (int threads = 1; threads < 3; threads++)
@@ -424,6 +430,7 @@ static void test_many_rows(void **state) {
         random_path = NULL;
         unlink(path);
     }
+    kv_dtype = NULL;
     num_blocks = 5;
 }
 

@@ -4,6 +4,7 @@ SAMPLER = "kernels/cpu/sampler.c"
 PHILOX = "kernels/philox.h"
 BODY = "kernels/cpu/body.h"
 BODY_ATTENTION = "kernels/cpu/body_attention.h"
+BODY_SOFTMAX = "kernels/cpu/body_softmax.h"
 GEMM = "kernels/cpu/gemm.c"
 POOL = "kernels/cpu/pool.c"
 CPU = "kernels/cpu/cpu.c"
@@ -16,6 +17,7 @@ TILES = "kernels/cpu/body_gemm.h"
 AVX2 = "kernels/cpu/vec_avx2.h"
 AVX512 = "kernels/cpu/vec_avx512.h"
 AMX = "kernels/cpu/amx.c"
+AMX_ATTENTION = "kernels/cpu/amx_attention.h"
 FMA = "kernels/cpu/avx512fma.c"
 PACK = "kernels/cpu/pack.c"
 QUANTS_H = "base/quants.h"
@@ -61,11 +63,11 @@ ROWS = [
     (SAMPLER, "        return k->group_mask(", "        return !k->group_mask(", "test_sampler"),  # a masked row is not finite
     (PHILOX, "k0 += 0x9E3779B9u",
             "k0 += 0x9E3779B8u", "test_sampler"),  # another random stream
-    (BODY_ATTENTION, "                s = v16_keep(s, begin[t] - i, end[t] - i, nothing);\n",
+    (BODY_SOFTMAX, "                s = v16_keep(s, begin[t] - i, end[t] - i, nothing);\n",
             "                s = s;\n", "test_ops"),  # attention reads what lies past the end
     (BODY_ATTENTION, "        values_half_pair(out, w, c, dtype, begin - 1, t, 2);\n", "",
             "test_canonical"),  # a window that begins within a pair loses a token
-    (BODY_ATTENTION, "s = v16_mul(s, v16_load(c->key_scale[i / ATTN_TILE]));", "s = v16_mul(s, scale);",
+    (BODY_SOFTMAX, "s = v16_mul(s, v16_load(c->key_scale[i / ATTN_TILE]));", "s = v16_mul(s, scale);",
             "test_ops"),  # int8: keys without their scales
     (BODY_ATTENTION, "            part[2 * j + used / 2] = pair_part(tile, dtype, at0 + 2 * (i + j) + used / 2);",
             "            for (int k = 0; k < 2; k++)\n                part[2 * j + k] = pair_part(tile, dtype, at0 + 2 * (i + j) + k);",
@@ -74,16 +76,16 @@ ROWS = [
             "test_ops"),  # long sequences beside each other share their slots
     (ATTENTION, "            if (partials + more > cpu_attn_partials(job->dev))\n                break;\n", "",
             "test_ops"),  # more of them than there is room for
-    (BODY_ATTENTION, "        if (all_low > low || all_high < high)\n            rescale_out(&w, c);\n", "",
+    (BODY_ATTENTION, "        if (low > r.low || high < r.high)\n            rescale_out(&w, c);\n", "",
             "test_canonical"),  # queries of other ranges: what they had so far is not scaled to the new maximum
-    (BODY_ATTENTION, "    rescale = v16_if_less(top, v16_set1(-FLT_MAX), v16_set1(1), rescale); // nothing yet\n", "",
+    (BODY_SOFTMAX, "    rescale = v16_if_less(top, v16_set1(-FLT_MAX), v16_set1(1), rescale); // nothing yet\n", "",
             "test_kernels"),  # a row whose window begins later is NaN
-    (BODY_ATTENTION, "x = v16_sub(v16_mul(v16_load(w->p + at), scale), best);",
+    (BODY_SOFTMAX, "x = v16_sub(v16_mul(v16_load(w->p + at), scale), best);",
             "x = v16_fma(v16_load(w->p + at), scale, v16_sub(zero, best));", "test_canonical"),  # a weight with one rounding less
-    (BODY_ATTENTION, "x = v16_max(v16_set1(-127), x);", "x = v16_max(v16_set1(-126), x);", "test_kernels"),  # weights never become 0
+    (BODY_SOFTMAX, "x = v16_max(v16_set1(-127), x);", "x = v16_max(v16_set1(-126), x);", "test_kernels"),  # weights never become 0
     (AVX512, "0xff, _mm512_setr_epi32(0, 4, 8, 12, 2, 6,", "0xff, _mm512_setr_epi32(0, 4, 8, 12, 6, 2,", "test_kernels"),  # sums of two queries change places
     (ATTENTION, "&c->key_scale[i]) = scale + head * B;", "&c->key_scale[i]) = scale + head * 0 * B;", "test_ops"),  # decode, int8: scales of the first head for all
-    (BODY_ATTENTION, "    if (c->step0 == 0) {", "    if (c->step0 >= 0) {", "test_ops"),  # each step of decode forgets those before it
+    (BODY_SOFTMAX, "    if (c->step0 > 0)\n        return;\n", "", "test_ops"),  # each step of decode forgets those before it
     (ATTENTION, "c->step0 = step, c->step1 = step + 1;", "c->step0 = step, c->step1 = 4;", "test_ops"),  # steps of decode are done twice
     (ATTENTION, "from = u % m.per_head * ATTN_QUERIES;\n        float *q", "from = 0;\n        float *q",
                 "test_ops"),  # decode, large groups: the first eight heads again
@@ -121,7 +123,7 @@ ROWS = [
     (WEIGHTS, "t.offset += before * row_bytes;", "", "test_json_arch"),  # every part is the fused tensor's first
     (WEIGHTS, "there && (!at.bias", "true && (!at.bias", "test_model_config"),  # parts and the fused tensor side by side
     ("engine/engine.c", "> e->model.ropes[i].original_context)", "< e->model.ropes[i].original_context)", "test_json_arch"),  # the other factors of LongRoPE
-    ("kernels/cpu/body_attention.h", "s = tanh_v16(v16_mul(s, v16_set1(c->inner)));", "s = v16_mul(s, v16_set1(c->inner));", "test_json_arch"),  # scores without their cap
+    (BODY_SOFTMAX, "s = tanh_v16(v16_mul(s, v16_set1(c->inner)));", "s = v16_mul(s, v16_set1(c->inner));", "test_json_arch"),  # scores without their cap
     ("kernels/cpu/body.h", "v16_set1(0.0713548162726f), v16_mul(x, x)", "v16_set1(0.0713548162726f), x", "test_json_arch"),  # another GELU
     (HEAD, "dev->kernels->softcap(logits, n, dev->model.logit_softcap);", ";", "test_json_arch"),  # logits without their cap
     (CPU, "device_norm(dev, x, x, job->norm, 0, D);", ";", "test_json_arch"),  # no norm behind a sublayer
@@ -359,6 +361,13 @@ ROWS = [
     (AMX, "isnan(x->base) ? x->base : act_scale(x)", "act_scale(x)", "test_kernels"),  # what is no number becomes a large one
     (AMX, "for (; segment >> level & 1; level++)", "for (; level < segment && level < 3; level++)", "test_kernels"),  # segments are added in a row
     (AMX, "            STORE(2);\n            STORE(3);", "            STORE(3);", "test_kernels"),  # one product's sums from an earlier one's
+    (AMX_ATTENTION, "if (token >= begin)", "if (token >= 0)", "test_kernels"),  # the other token of a pair, whatever it holds
+    (AMX_ATTENTION, "past = r->all_high / ATTN_TILE", "past = (r->all_high + ATTN_TILE - 1) / ATTN_TILE", "test_kernels"),  # tokens that not all attend to
+    (AMX_ATTENTION, "rows >= HALF_PAIRS && n >= LANES", "n >= LANES", "test_kernels"),  # dimensions that a tile of keys has not
+    (AMX_ATTENTION, "        rescale_out(&w, c);\n        step_values", "        step_values", "test_canonical"),  # sums by an old maximum
+    (AMX_ATTENTION, "tile * ATTN_TILE % ATTN_STEP, ATTN_STEP * sizeof *w->pairs", "0, ATTN_STEP * sizeof *w->pairs", "test_canonical"),  # the first tile's probabilities for all
+    (AMX_ATTENTION, "struct v16 sum[2] = {v16_set1(0), v16_set1(0)}", "struct v16 sum[2] = {v16_load(out + t * round_lanes(d) + i), v16_set1(0)}", "test_canonical"),  # another order
+    ("kernels/cpu/cpu.c", "kernels->tiles && takes_bf16_cache(config) ? DTYPE_BF16", "takes_bf16_cache(config) ? DTYPE_BF16", "test_ops"),  # a cache of bf16 on every machine
     (AMX, "act_sum(a + i / 2, i % 2)", "act_sum(a + i / 2, 0)", "test_kernels"),  # both halves' minima by the first one's sum
     (FMA, "s->acc[v][t], odd[v], x.odd[t][i]", "s->acc[v][t], odd[v], x.even[t][i]", "test_kernels"),  # one half of a pair times the other's
     # ---- chat templates --------------------------------------------------------------------------------------

@@ -192,6 +192,27 @@ static inline struct plain_block plain_block(const struct tensor *t, int n, int 
     return r;
 }
 
+// Whether sums of pairs go in AMX's order
+static bool plain_on_amx;
+
+// Rules 2, 8 and 9: sum plus the dot of w and x, which is rounded to bf16. On AMX in steps of so many pairs
+static inline float plain_pairs(float sum, const float *w, const float *x, int n, int step_pairs) {
+    float part[2];
+    for (int i = 0; i < n; i++) {
+        int j = plain_on_amx || (i ^ 1) >= n ? i : i ^ 1; // of a pair the odd one first
+        if (!plain_on_amx) {
+            sum = fmaf(w[j], bf16_to_float(float_to_bf16(x[j])), sum);
+            continue;
+        }
+        if (i % (2 * step_pairs) == 0)
+            part[0] = part[1] = 0;
+        part[i % 2] = fmaf(w[i], bf16_to_float(float_to_bf16(x[i])), part[i % 2]);
+        if (i + 1 == n || (i + 1) % (2 * step_pairs) == 0)
+            sum += part[0] + part[1];
+    }
+    return sum;
+}
+
 // Rules 1, 2, 4: elements [k0, k1) of the dot of x with row n of a matrix as the file has it
 static inline float plain_dot(const struct tensor *w, int n, const float *x, int k0, int k1) {
     struct ref_matrix m = {w->data, w->dtype, (int)w->shape[0], (int)w->shape[1], NULL};
@@ -200,11 +221,10 @@ static inline float plain_dot(const struct tensor *w, int n, const float *x, int
         for (int k = k0; k < k1; k++)
             acc = fmaf(ref_element(&m, n, k), x[k], acc);
     } else if (w->dtype == DTYPE_BF16) {
-        for (int k = k0; k < k1; k += 2) { // the odd one first
-            if (k + 1 < m.cols)
-                acc = fmaf(ref_element(&m, n, k + 1), bf16_to_float(float_to_bf16(x[k + 1])), acc);
-            acc = fmaf(ref_element(&m, n, k), bf16_to_float(float_to_bf16(x[k])), acc);
-        }
+        float row[k1 - k0 + 1];
+        for (int k = k0; k < k1; k++)
+            row[k - k0] = ref_element(&m, n, k);
+        acc = plain_pairs(0, row, x + k0, k1 - k0, 16);
     } else {
         for (int k = k0; k < k1; k += 32) {
             struct plain_block block = plain_block(w, n, k / 32);
@@ -258,10 +278,11 @@ static inline void plain_attention(float *out, const float *q, const float *k, c
             float s[64], lane[16] = {0}, top = -INFINITY;
             for (int t = t0; t < t1; t++) {
                 float acc = 0;
-                for (int i = 0; i < d; i++) { // of a pair the odd one first
-                    int j = pairs ? i ^ 1 : i;
-                    acc = fmaf(k[t * d + j], pairs ? bf16_to_float(float_to_bf16(q[j])) : q[j], acc);
-                }
+                if (pairs)
+                    acc = plain_pairs(0, k + t * d, q, d, 8);
+                else
+                    for (int i = 0; i < d; i++)
+                        acc = fmaf(k[t * d + i], q[i], acc);
                 s[t - step] = cap > 0 ? plain_tanh(acc * ks[t] * (scale / cap)) : acc * ks[t];
                 top = fmaxf(top, s[t - step]);
             }
@@ -275,12 +296,15 @@ static inline void plain_attention(float *out, const float *q, const float *k, c
             max = top;
             for (int i = 0; i < d; i++) {
                 o[i] *= rescale;
-                for (int t = pairs ? t0 / 2 * 2 : t0; t < (pairs ? (t1 + 1) / 2 * 2 : t1); t++) {
-                    int j = pairs ? t ^ 1 : t;
-                    bool in = j >= t0 && j < t1; // else it counts as zero
-                    float p = in ? s[j - step] * vs[j] : 0;
-                    o[i] = fmaf(in ? v[j * d + i] : 0, pairs ? bf16_to_float(float_to_bf16(p)) : p, o[i]);
-                }
+                float column[64] = {0}, p[64] = {0}; // what is not attended to counts as zero
+                for (int t = t0; t < t1; t++)
+                    column[t - step] = v[t * d + i], p[t - step] = s[t - step] * vs[t];
+                int from = t0 - step, past = t1 - step;
+                if (pairs)
+                    o[i] = plain_pairs(o[i], column + from / 16 * 16, p + from / 16 * 16,
+                                       (past + 1) / 2 * 2 - from / 16 * 16, 8);
+                for (int t = from; !pairs && t < past; t++)
+                    o[i] = fmaf(column[t], p[t], o[i]);
             }
         }
         float top = fmaxf(all_max, max), old = plain_exp2(all_max - top, false),

@@ -2,6 +2,7 @@
 // another: a kernel that is right but sums in another order fails here. The bits are a promise to users.
 #include "harness.h"
 
+#include "kernels.h"
 #include "plain.h"
 
 static void random_floats(float *x, int n) {
@@ -67,6 +68,8 @@ static void plain_embed(const struct model_config *m, float *resid, const struct
         plain_norm(m, resid, resid, ++w);
 }
 
+static const char *variant; // NULL: of those that all give the same bits
+
 // change: what the model has beside that, or NULL
 static void check_layer(enum dtype dtype, enum dtype kv, int window, bool qk_norm, bool bias,
                         void (*change)(struct model_config *)) {
@@ -82,7 +85,7 @@ static void check_layer(enum dtype dtype, enum dtype kv, int window, bool qk_nor
     struct fixture *f = fixture_of(&config, dtype);
     const struct model_config *m = &f->config;
     const struct ffn_spec *ffn = &m->ffn[0];
-    struct instance *in = instance_open(f, (struct setup){&backend_cpu, NULL, 2, 16, kv}, 8, 608, 1);
+    struct instance *in = instance_open(f, (struct setup){&backend_cpu, variant, 2, 16, kv}, 8, 608, 1);
     struct batch *b = batch_make(in, &(struct piece){0, START, ROWS, true}, 1);
     const struct layer *l = &in->layers[0];
     const bool posts = fixture_has_post_norms(m);
@@ -334,7 +337,26 @@ static void test_layer(void **state) {
     check_layer(DTYPE_F16, DTYPE_BF16, 500, false, false, like_bert);
 }
 
+// AMX's own order: bf16 weights, and caches whose elements are multiplied in pairs
+static void test_amx(void **state) {
+    (void)state;
+    variant = cpu_kernels_find("amx") ? "amx" : "amx-emulated";
+    if (!cpu_kernels_find(variant))
+        return;
+    plain_on_amx = true;
+    check_layer(DTYPE_BF16, DTYPE_BF16, 300, false, false, NULL);
+    check_layer(DTYPE_F32, DTYPE_BF16, 0, true, false, NULL);
+    check_layer(DTYPE_F32, DTYPE_I8, 0, true, false, NULL);
+    check_layer(DTYPE_Q8_0, DTYPE_I8, 301, false, false, NULL);
+    check_layer(DTYPE_Q5_K, DTYPE_BF16, 0, false, false, NULL);
+    check_layer(DTYPE_BF16, DTYPE_I8, 7, true, true, like_gemma2);
+    check_layer(DTYPE_BF16, DTYPE_F16, 0, false, false, with_sinks);
+    check_layer(DTYPE_MXFP4, DTYPE_I8, 128, false, true, with_sinks);
+    check_layer(DTYPE_F32, DTYPE_BF16, 200, false, false, like_llama4);
+    check_layer(DTYPE_F16, DTYPE_BF16, 500, false, false, like_bert);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_layer)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_layer), cmocka_unit_test(test_amx)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -18,7 +18,8 @@ enum { NUM_VARIANTS = sizeof variants / sizeof *variants };
 static const char *const product_variants[] = {"avx512-fma", "amx", "amx-emulated"};
 enum {
     NUM_PRODUCTS = NUM_VARIANTS + sizeof product_variants / sizeof *product_variants,
-    FIRST_AMX = NUM_VARIANTS + 1
+    FIRST_AMX = NUM_VARIANTS + 1,
+    ATTN_D = 80
 };
 static const char *product_variant(int v) {
     return v < NUM_VARIANTS ? variants[v] : product_variants[v - NUM_VARIANTS];
@@ -666,13 +667,33 @@ static void test_exp(void **state) {
     assert_true(worst < 1.5e-7);
 }
 
-// A chunk of attention: the same bits everywhere, also where scores are far apart, infinite or no numbers.
+// Makes keys and values of all tokens outside [begin, end) NaN.
+static void poison(float cache[2][ATTN_CHUNK * ATTN_D], float scales[2][ATTN_CHUNK], enum dtype t, int d,
+                   int begin, int end) {
+    for (int token = 0; token < ATTN_CHUNK; token++)
+        for (int i = 0; i < 2 * d && (token < begin || token >= end); i++) {
+            int which = i / d, k = i % d, o = token % ATTN_TILE;
+            int at = which ? o * d + k : k * ATTN_TILE + o;
+            if (t == DTYPE_BF16 || t == DTYPE_I8)
+                at = which ? o / 2 * 2 * d + 2 * k + o % 2 : (k / 2 * ATTN_TILE + o) * 2 + k % 2;
+            at += token / ATTN_TILE * ATTN_TILE * d;
+            if (t == DTYPE_I8)
+                scales[which][token] = NAN;
+            else if (t == DTYPE_F32)
+                cache[which][at] = NAN;
+            else
+                ((uint16_t *)cache[which])[at] = 0x7fff; // of f16 and of bf16
+        }
+}
+
+// A chunk of attention: the same bits everywhere, also where scores are far apart, infinite or no numbers, and whatever
+// tokens hold that are not attended to. AMX's own bits are those of tiles in plain C.
 static void test_attend(void **state) {
     (void)state;
-    enum { D = 80, MAX = ATTN_CHUNK * D };
+    enum { D = ATTN_D, MAX = ATTN_CHUNK * D, ALL = NUM_VARIANTS + 2 };
     static const enum dtype caches[] = {DTYPE_F32, DTYPE_F16, DTYPE_BF16, DTYPE_I8};
-    static float cache[2][MAX], scales[2][ATTN_CHUNK], q[ATTN_QUERIES * D],
-        out[NUM_VARIANTS][ATTN_QUERIES * D];
+    static float cache[2][MAX], scales[2][ATTN_CHUNK], q[ATTN_QUERIES * D], out[ALL][ATTN_QUERIES * D],
+        again[ATTN_QUERIES * D];
     for (int round = 0; round < 600; round++) {
         enum dtype t = caches[round % 4];
         int kind = round / 4 % 3, d = 2 + 2 * (int)(random_u32() % (D / 2)); // tame, far apart, hostile
@@ -715,11 +736,15 @@ static void test_attend(void **state) {
             c.begin[i] = round % 5 ? 0 : from / 2 + i;
             c.end[i] = round % 5 > 1 ? ATTN_CHUNK : from + i < ATTN_CHUNK ? from + i : ATTN_CHUNK;
         }
-        struct attn_chunk result[NUM_VARIANTS];
+        struct attn_chunk result[ALL];
+        const struct cpu_kernels *tables[ALL];
         uint64_t env = float_env_enter();
-        for (int v = 0; v < NUM_VARIANTS; v++) {
-            const struct cpu_kernels *k = cpu_kernels_find(variants[v]);
-            if (!k)
+        for (int v = 0; v < ALL; v++) {
+            const struct cpu_kernels *k = v < NUM_VARIANTS    ? cpu_kernels_find(variants[v])
+                                          : v == NUM_VARIANTS ? cpu_kernels_find("amx-emulated")
+                                                              : cpu_kernels_find("amx");
+            int like = pairs && v >= NUM_VARIANTS ? NUM_VARIANTS : 0;
+            if (!(tables[v] = k))
                 continue;
             result[v] = c;
             result[v].out = out[v];
@@ -732,11 +757,21 @@ static void test_attend(void **state) {
                 assert_true(kind == 2 ||
                             (result[v].sum[i] > 0.99f && result[v].sum[i] <= ATTN_CHUNK * 1.01f));
                 int at = i * ((d + LANES - 1) / LANES * LANES);
-                assert_true(same_floats(&result[0].max[i], &result[v].max[i], 1));
-                assert_true(same_floats(&result[0].sum[i], &result[v].sum[i], 1));
-                assert_true(same_floats(out[0] + at, out[v] + at, d));
+                assert_true(same_floats(&result[like].max[i], &result[v].max[i], 1));
+                assert_true(same_floats(&result[like].sum[i], &result[v].sum[i], 1));
+                assert_true(same_floats(out[like] + at, out[v] + at, d));
             }
         }
+        poison(cache, scales, t, d, c.begin[0], c.end[0]);
+        for (int v = 0; v < ALL; v++)
+            if (tables[v] && c.begin[0] < c.end[0]) {
+                struct attn_chunk poisoned = c;
+                poisoned.out = again;
+                tables[v]->attend(&poisoned);
+                assert_true(same_floats(&result[v].max[0], &poisoned.max[0], 1));
+                assert_true(same_floats(&result[v].sum[0], &poisoned.sum[0], 1));
+                assert_true(same_floats(out[v], again, d));
+            }
         float_env_leave(env);
     }
 }

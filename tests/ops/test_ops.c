@@ -523,6 +523,35 @@ static void test_refusals(void **state) {
     fixture_free(f);
 }
 
+// Where BF16 will do in place of F16 it is taken on AMX alone, and never in place of what was asked for.
+static void test_either_cache(void **state) {
+    (void)state;
+    static const char *const all[] = {"scalar", "avx512", "amx"};
+    const struct shape shape = {1, 64, 2, 2, 32, 64, 64, .window = 0};
+    struct fixture *f = fixture_make(&shape, DTYPE_F32);
+    for (int i = 0; i < 12; i++) {
+        bool amx = i / 4 == 2, either = i % 2, f16 = i / 2 % 2;
+        struct err err = {0};
+        struct device_info info;
+        struct device_config config = {.model = &f->config,
+                                       .num_threads = 1,
+                                       .variant = all[i / 4],
+                                       .kv_dtype = f16 ? DTYPE_F16 : DTYPE_F32,
+                                       .kv_either = either,
+                                       .block_size = 16,
+                                       .world = 1};
+        struct device *dev = backend_cpu.open(NULL, &config, &err);
+        if (!dev) {
+            assert_int_equal(err.code, STATUS_DEVICE); // a machine without
+            continue;
+        }
+        backend_cpu.info(dev, &info);
+        assert_int_equal(info.kv_dtype, amx && either && f16 ? DTYPE_BF16 : config.kv_dtype);
+        backend_cpu.close(dev);
+    }
+    fixture_free(f);
+}
+
 static void test_rope(void **state) {
     (void)state;
     struct rope_config r = {.theta = 10000, .dim = 64};
@@ -567,7 +596,8 @@ int main(void) {
         cmocka_unit_test(test_export_import), cmocka_unit_test(test_steps),
         cmocka_unit_test(test_mixed),         cmocka_unit_test(test_bad_row),
         cmocka_unit_test(test_refusals),      cmocka_unit_test(test_int8_cache),
-        cmocka_unit_test(test_rope),          cmocka_unit_test(test_same_bits),
+        cmocka_unit_test(test_rope),          cmocka_unit_test(test_either_cache),
+        cmocka_unit_test(test_same_bits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -144,10 +144,21 @@ static void unpack(struct block *b, const uint8_t *p, enum dtype dtype) {
         b->q[k] = table ? table[b->q[k]] : (int8_t)(b->q[k] - zero);
 }
 
+uint16_t quants_fp8(const void *row, int64_t k) {
+    const uint8_t *block = (const uint8_t *)row + dtype_row_bytes(DTYPE_FP8, k);
+    float scale;
+    memcpy(&scale, block, sizeof scale);
+    return float_to_bf16(e4m3_to_float(block[sizeof scale + (size_t)(k % 32)]) * scale);
+}
+
 void quants_decode(float *y, const void *src, enum dtype dtype, int64_t n) {
     int block = dtype_block(dtype);
     const uint8_t *p = src;
     struct block b;
+    for (int64_t i = 0; dtype == DTYPE_FP8 && i < n; i++)
+        y[i] = bf16_to_float(quants_fp8(src, i));
+    if (dtype == DTYPE_FP8)
+        return;
     for (int64_t i = 0; i < n; i += block, p += dtype_row_bytes(dtype, block)) {
         unpack(&b, p, dtype);
         for (int k = 0; k < block; k++) { // every product is exact: 11 + 8 + 5 bits at most

@@ -1,4 +1,4 @@
-// The quantised formats of ggml, in blocks of 32 or 256 numbers: what a block of a file holds, and how rows
+// The quantised formats of ggml, in blocks of 32 or 256 numbers, and FP8: what a block of a file holds, and how rows
 // of f32 become blocks. Pure functions: any thread, no allocation, the same bits on every machine.
 // "Quantised" is a type with dtype_block() > 1; README.md of base/ says how the encoders choose.
 #pragma once
@@ -44,12 +44,15 @@ static inline int quants_iq4xs_scale(const uint8_t *p, int s) {
     return ((p[2 + s / 2] >> s % 2 * 4 & 15) | (p[s / 4] >> s % 4 * 2 & 3) << 4) - 32;
 }
 
-// y (n) = a row of blocks as f32; n is a multiple of the block. Where a format has a minimum there is one
+// Element k of a row of FP8, as BF16.
+uint16_t quants_fp8(const void *row, int64_t k);
+
+// y (n) = a row of blocks as f32; n is a multiple of the block. Where a format has a minimum, and in FP8, there is one
 // rounding, else none.
 void quants_decode(float *y, const void *src, enum dtype dtype, int64_t n);
 
 // dst (dtype_row_bytes(dtype, n) bytes) = the row x (n) in blocks; n is a multiple of the block. Not for
-// Q2_K, Q3_K, IQ4_XS and MXFP4, which are only read. The numbers are finite and of magnitude at most
+// Q2_K, Q3_K, IQ4_XS, MXFP4 and FP8, which are only read. The numbers are finite and of magnitude at most
 // quants_limit(dtype); beyond it they are cut to what the format holds.
 void quants_encode(void *dst, enum dtype dtype, const float *x, int64_t n);
 

@@ -5,7 +5,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-// name, elements per block, bytes per block
+// name, elements per block, bytes per block. FP8 has no number in GGUF: an f32 scale, then bytes of E4M3. It stands for their
+// products, rounded to BF16. The blocks of 128 columns, from a multiple of 128 of the whole matrix on, have one scale.
 #define DTYPE_MAP(X)                                                                                         \
     X(F32, 1, 4)                                                                                             \
     X(F16, 1, 2)                                                                                             \
@@ -25,7 +26,8 @@
     X(Q2_K, 256, 84)                                                                                         \
     X(IQ4_XS, 256, 136)                                                                                      \
     X(I8, 1, 1)                                                                                              \
-    X(F8_E4M3, 1, 1)
+    X(F8_E4M3, 1, 1)                                                                                         \
+    X(FP8, 32, 36)
 
 #define X(name, block, bytes) DTYPE_##name,
 enum dtype { DTYPE_MAP(X) DTYPE_COUNT };

@@ -1,13 +1,17 @@
 #include "convert.h"
 
 #include "half.h"
+#include "quants.h"
 
-bool dtype_is_float(enum dtype t) { return t == DTYPE_F32 || t == DTYPE_F16 || t == DTYPE_BF16; }
+bool dtype_is_float(enum dtype t) {
+    return t == DTYPE_F32 || t == DTYPE_F16 || t == DTYPE_BF16 || t == DTYPE_FP8;
+}
 
 static float read_float(const void *src, enum dtype t, uint64_t i) {
     switch (t) {
     case DTYPE_F16: return half_to_float(((const uint16_t *)src)[i]);
     case DTYPE_BF16: return bf16_to_float(((const uint16_t *)src)[i]);
+    case DTYPE_FP8: return bf16_to_float(quants_fp8(src, (int64_t)i));
     default: return ((const float *)src)[i];
     }
 }

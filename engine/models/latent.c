@@ -1,5 +1,6 @@
 #include "latent.h"
 
+#include "convert.h"
 #include "log.h"
 #include "quants.h"
 
@@ -20,9 +21,16 @@ static void write_column(const struct attn_spec *a, enum dtype dtype, char *dst,
         memcpy(dst + ((size_t)c * (size_t)a->nope_dim + (size_t)i) * size, row + (size_t)c * size, size);
 }
 
+static void convert(float *dst, enum dtype to, const char *src, enum dtype from, int n) {
+    if (to == DTYPE_F32)
+        quants_decode(dst, src, from, n);
+    else
+        convert_floats(dst, to, src, from, (uint64_t)n);
+}
+
 static void transpose_keys(const struct attn_spec *a, struct tensor *t, char *dst) {
     float floats[1 << 12];
-    enum dtype to = dtype_block(t->dtype) > 1 ? DTYPE_F32 : t->dtype;
+    enum dtype to = t->dtype == DTYPE_FP8 ? DTYPE_BF16 : dtype_block(t->dtype) > 1 ? DTYPE_F32 : t->dtype;
     size_t row = dtype_row_bytes(t->dtype, a->kv_lora),
            matrix = (size_t)a->kv_lora * (size_t)a->nope_dim * dtype_row_bytes(to, 1);
     CHECK((size_t)a->kv_lora <= sizeof floats / sizeof *floats);
@@ -30,7 +38,7 @@ static void transpose_keys(const struct attn_spec *a, struct tensor *t, char *ds
         for (int i = 0; i < a->nope_dim; i++) {
             const char *src = (const char *)t->data + (size_t)(h * (a->nope_dim + a->v_dim) + i) * row;
             if (to != t->dtype)
-                quants_decode(floats, src, t->dtype, a->kv_lora);
+                convert(floats, to, src, t->dtype, a->kv_lora);
             write_column(a, to, dst + (size_t)h * matrix, i, to != t->dtype ? (const char *)floats : src);
         }
     *t = (struct tensor){dst, to, 3, {a->heads, a->kv_lora, a->nope_dim}};

@@ -5,6 +5,6 @@
 #include "backend.h"
 
 // Makes WEIGHT_LATENT_KEY (H, C, n) or WEIGHT_LATENT_VALUE (H, v, C) of attn_kv_b (H*(n+v), C), each head's rows of keys
-// before those of values. dst holds H*(n+v)*C floats. Keys are transposed: quantised ones become F32, exactly; all else keeps
-// its type.
+// before those of values. dst holds H*(n+v)*C floats. Keys are transposed: quantised ones become F32, exactly, FP8 BF16; all else
+// keeps its type.
 void latent_split(const struct attn_spec *a, enum weight_role role, struct tensor *t, void *dst);

@@ -4,7 +4,9 @@
 
 #include <string.h>
 
-int shard_block(enum dtype dtype) { return dtype == DTYPE_BF16 ? 2 : dtype_block(dtype); }
+int shard_block(enum dtype dtype) {
+    return dtype == DTYPE_BF16 || dtype == DTYPE_FP8 ? 2 : dtype_block(dtype);
+}
 
 static int64_t num_blocks(int64_t n, int block) { return (n + block - 1) / block; }
 

@@ -25,7 +25,7 @@ struct shard {
 };
 
 // Elements of a row that must stay together: those of a block of the file, or a pair of BF16, whose products
-// are added in pairs.
+// are added in pairs. FP8 counts as BF16, which it becomes where ranks would cut its blocks.
 int shard_block(enum dtype dtype);
 
 // Whether `world` ranks can share the model. STATUS_INVALID: why not, and which numbers of ranks can.

@@ -7,6 +7,7 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <string.h>
 
 // Bytes that a thread takes at a time. Of so many threads memory has no more to give.
 enum { PIECE = 1 << 20, MAX_THREADS = 16 };
@@ -59,6 +60,20 @@ static uint64_t find_bad_exponent(const unsigned char *p, uint64_t bytes, uint64
     return bytes;
 }
 
+// The same of FP8, or the byte of a NaN. A scale from 2^118 on makes of its largest number more than BF16 holds.
+static uint64_t find_bad_fp8(const unsigned char *p, uint64_t bytes, uint64_t block) {
+    for (uint64_t i = 0; i < bytes; i += block) {
+        float scale;
+        memcpy(&scale, p + i, sizeof scale);
+        if (!(scale < 0x1p118f && scale > -0x1p118f))
+            return i;
+        for (uint64_t k = i + sizeof scale; k < i + block; k++)
+            if ((p[k] & 0x7f) == 0x7f)
+                return k;
+    }
+    return bytes;
+}
+
 // Bytes [start, start + bytes) of the tensor, which begin with a block.
 static enum status scan(const struct model_file *f, const struct model_tensor *t, uint64_t start,
                         uint64_t bytes, const void *data, struct err *err) {
@@ -67,8 +82,9 @@ static enum status scan(const struct model_file *f, const struct model_tensor *t
     if (type < DTYPE_COUNT && dtype_block(type) > 1) {
         uint64_t block = dtype_row_bytes(type, dtype_block(type)),
                  first = (uint64_t)quants_scale_offset(type);
-        at = type == DTYPE_MXFP4
-                 ? find_bad_exponent(data, bytes, block)
+        at = type == DTYPE_MXFP4 ? find_bad_exponent(data, bytes, block)
+             : type == DTYPE_FP8
+                 ? find_bad_fp8(data, bytes, block)
                  : find_bad_scale(data, bytes, block, first, quants_has_minimum(type) ? 2 : 1);
     } else if (type == DTYPE_F32) {
         at = find_bad32(data, bytes / 4) * 4;

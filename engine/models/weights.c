@@ -373,20 +373,28 @@ static uint64_t slot_bytes(const struct loader *l, const struct weight_slot *s, 
 
 // What a tensor of this type is loaded as.
 static enum dtype loaded_dtype(enum dtype t, enum dtype floats) {
-    return floats != DTYPE_COUNT && t != DTYPE_COUNT && dtype_is_float(t) ? floats : t;
+    bool other = floats != DTYPE_COUNT && t != DTYPE_COUNT && dtype_is_float(t);
+    return other && (t != DTYPE_FP8 || floats != DTYPE_BF16) ? floats : t;
 }
 
-// The same by its role: a router is F32, whatever others are.
-static enum dtype slot_dtype(const struct loader *l, const struct weight_slot *s, enum dtype t) {
-    return is_f32(s->role) || is_routing(s->role) ? DTYPE_F32 : loaded_dtype(t, l->floats);
+// The same by its role: a router is F32, whatever others are; FP8 that ranks would cut inside a block is BF16.
+static enum dtype slot_dtype(const struct loader *l, const struct weight_slot *s, const struct tensor *t) {
+    enum dtype to = is_f32(s->role) || is_routing(s->role) ? DTYPE_F32 : loaded_dtype(t->dtype, l->floats);
+    bool across = s->role == WEIGHT_ATTN_OUT || s->role == WEIGHT_DOWN || s->role == WEIGHT_MIX_OUT;
+    int64_t piece = (int64_t)dtype_block(DTYPE_FP8) * l->targets[0].shard.world;
+    return to == DTYPE_FP8 && across && t->shape[t->ndim - 1] % piece ? DTYPE_BF16 : to;
 }
 
 static enum status convert_part(const struct loader *l, const struct row_runs *p, struct tensor *part,
                                 enum dtype to, void *dst, struct err *err) {
     const struct model_tensor *t = &p->t;
-    uint64_t bad = convert_floats(dst, to, part->data, part->dtype, t->elements), run = t->bytes / p->runs;
-    uint64_t at = bad * dtype_row_bytes(part->dtype, 1);
-    if (bad < t->elements)
+    uint64_t n = 1;
+    for (int i = 0; i < part->ndim; i++)
+        n *= (uint64_t)part->shape[i];
+    uint64_t bad = convert_floats(dst, to, part->data, part->dtype, n), run = t->bytes / p->runs;
+    uint64_t block = (uint64_t)dtype_block(part->dtype),
+             at = bad / block * dtype_row_bytes(part->dtype, dtype_block(part->dtype));
+    if (bad < n)
         return model_file_bad(
             l->f, err, "tensor %.*s: the value at byte %llu is too large for %s; use another --dtype",
             (int)t->name.len, t->name.data, (unsigned long long)(t->offset + at / run * p->stride + at % run),
@@ -445,8 +453,10 @@ static enum status load_slot(struct loader *l, const struct weight_slot *s, int 
             latent_split(model_attn(l->whole, layer), s->role, &desc.part[p], converted);
             converted += padded(t->elements * sizeof(float));
         }
-        enum dtype to = slot_dtype(l, s, t->view.dtype);
-        if (to != t->view.dtype) {
+        // Keys of FP8 that were split are BF16.
+        const struct tensor *from = t->view.dtype == DTYPE_FP8 ? &desc.part[p] : &t->view;
+        enum dtype to = slot_dtype(l, s, from);
+        if (to != from->dtype) {
             if ((st = convert_part(l, &rows, &desc.part[p], to, converted, err)))
                 return st;
             converted += padded(t->elements * dtype_row_bytes(to, 1));
@@ -485,8 +495,8 @@ static void free_buffers(struct loader *l) {
 // Buffers for the largest weight of the model's own, or else of the layers', which come after and are much
 // smaller: so the largest is not held while most of the weights are. STATUS_NOMEM.
 static enum status make_buffers(struct loader *l, bool of_layers) {
-    uint64_t largest = 0, split = 0; // bytes
-    bool convert = l->floats != DTYPE_COUNT;
+    uint64_t largest = 0, split = 0;                        // bytes
+    bool convert = l->floats != DTYPE_COUNT, widen = false; // widen: FP8
     for (int i = 0; i < num_arch_slots; i++)
         for (int layer = -1; (arch_slots[i].kind != SLOT_MODEL) == of_layers &&
                              slot_next(l->whole, &arch_slots[i], &layer);) {
@@ -494,13 +504,17 @@ static enum status make_buffers(struct loader *l, bool of_layers) {
             largest = bytes > largest ? bytes : largest;
             convert |= is_routing(arch_slots[i].role) &&
                        find_part(l, &arch_slots[i], 0, false, layer).t.view.dtype != DTYPE_F32;
+            for (int p = 0; has_part(l->whole, &arch_slots[i], p, layer); p++) {
+                struct tensor t = find_part(l, &arch_slots[i], p, false, layer).t.view;
+                widen |= t.dtype == DTYPE_FP8 && slot_dtype(l, &arch_slots[i], &t) != DTYPE_FP8;
+            }
             if (arch_slots[i].fused_shape && is_fused(l->whole, l->f, &arch_slots[i], layer)) {
                 uint64_t floats =
                     padded(find_part(l, &arch_slots[i], 0, false, layer).t.elements * sizeof(float));
                 split = floats > split ? floats : split;
             }
         }
-    uint64_t converted = (convert ? 2 * largest : 0) + split; // 16 bits may become 32
+    uint64_t converted = (widen ? 4 : convert ? 2 : 0) * largest + split; // 16 bits may become 32
     free_buffers(l);
     if (!(l->buf = aligned_alloc(64, padded(largest))))
         return STATUS_NOMEM;

@@ -22,10 +22,12 @@ static void store32(void *p, uint32_t word) { memcpy(p, &word, sizeof word); }
 static uint32_t low4(uint32_t word) { return word & 0x0f0f0f0fu; }
 static uint32_t high4(uint32_t word) { return word >> 4 & 0x0f0f0f0fu; }
 
-int pack_block(enum dtype dtype) { return dtype == DTYPE_BF16 ? 2 : dtype_block(dtype); }
+enum dtype pack_dtype(enum dtype dtype) { return dtype == DTYPE_FP8 ? DTYPE_BF16 : dtype; }
+
+int pack_block(enum dtype dtype) { return pack_dtype(dtype) == DTYPE_BF16 ? 2 : dtype_block(dtype); }
 
 size_t pack_block_bytes(enum dtype dtype) {
-    switch (dtype) {
+    switch (pack_dtype(dtype)) {
     case DTYPE_F32:
     case DTYPE_BF16: return LANES * 4;
     case DTYPE_F16: return LANES * 2;
@@ -211,7 +213,13 @@ void pack_panel(void *dst, const void *src, enum dtype dtype, int rows, int cols
     const char *first = (const char *)src + (size_t)row * row_bytes;
     if (left < LANES || cols % pack_block(dtype))
         memset(dst, 0, bytes * (size_t)blocks);
-    if (dtype == DTYPE_F32 || dtype == DTYPE_F16) {
+    if (dtype == DTYPE_FP8) {
+        for (int r = 0; r < left; r++)
+            for (int k = 0; k < cols; k++) {
+                uint16_t h = quants_fp8(first + (size_t)r * row_bytes, k);
+                memcpy((char *)dst + ((size_t)(k / 2) * LANES + (size_t)r) * 4 + (size_t)(k % 2) * 2, &h, 2);
+            }
+    } else if (dtype == DTYPE_F32 || dtype == DTYPE_F16) {
         pack_words(dst, first, row_bytes, dtype == DTYPE_F32 ? 4 : 2, left, cols);
     } else if (dtype == DTYPE_BF16) {
         pack_words(dst, first, row_bytes, 4, left, cols / 2); // pairs

@@ -11,6 +11,9 @@
 enum { DTYPES_QUANTISED = 0 QUANTISED_MAP(X) };
 #undef X
 
+// What a file's type becomes in panels: FP8 is BF16 there.
+enum dtype pack_dtype(enum dtype dtype);
+
 // Elements of a row in one block of a panel: the type's own block, or a pair for BF16. Bytes of that block
 // for all 16 rows.
 int pack_block(enum dtype dtype);

@@ -22,12 +22,13 @@ static void pack_worker(void *ctx, int thread, int num_threads) {
         const struct weight_part *p = &job->w->part[i];
         int begin, end;
         int n = p->num_panels, experts = job->w->num_experts > 0 ? job->w->num_experts : 1;
-        size_t expert_bytes = (size_t)p->rows * dtype_row_bytes(p->dtype, p->cols); // in the file
+        enum dtype dtype = job->desc->part[i].dtype; // in the file
+        size_t expert_bytes = (size_t)p->rows * dtype_row_bytes(dtype, p->cols);
         pool_partition(n * experts, thread, num_threads, &begin, &end);
         for (int g = begin; g < end; g++)
             pack_panel(p->data + (size_t)g * p->panel_bytes,
-                       (const char *)job->desc->part[i].data + (size_t)(g / n) * expert_bytes, p->dtype,
-                       p->rows, p->cols, g % n * LANES);
+                       (const char *)job->desc->part[i].data + (size_t)(g / n) * expert_bytes, dtype, p->rows,
+                       p->cols, g % n * LANES);
     }
 }
 
@@ -107,7 +108,7 @@ struct weight *cpu_weight_load(struct device *dev, const struct weight_desc *des
         const struct tensor *t = &desc->part[i];
         int rows = t->ndim >= 2 ? (int)t->shape[t->ndim - 2] : 1, cols = (int)t->shape[t->ndim - 1];
         struct weight_part *p = &w->part[i];
-        *p = cpu_part_shape(t->dtype, rows, cols);
+        *p = cpu_part_shape(plain ? t->dtype : pack_dtype(t->dtype), rows, cols);
         w->num_panels += p->num_panels;
         w->num_experts = t->ndim == 3 ? (int)t->shape[0] : 0;
         size_t experts = w->num_experts > 0 ? (size_t)w->num_experts : 1;
@@ -172,7 +173,7 @@ void cpu_embedding_row(float *y, const struct weight *w, int row) {
         return;
     }
     const char *src = (const char *)w->table + (size_t)row * dtype_row_bytes(p->dtype, p->cols);
-    if (DTYPES_QUANTISED & 1u << p->dtype) {
+    if (dtype_block(p->dtype) > 1) {
         quants_decode(y, src, p->dtype, p->cols);
         return;
     }

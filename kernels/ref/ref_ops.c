@@ -49,7 +49,7 @@ static void scale_and_min(const uint8_t *p, int j, int *scale, int *min) {
 static const signed char iq4[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
 static const signed char e2m1[8] = {0, 1, 2, 3, 4, 6, 8, 12};
 
-// Element k of a block of ggml's quantised formats. Each product is exact in f32.
+// Element k of a block of ggml's quantised formats or FP8. Each product of ggml's is exact in f32.
 static float block_element(const uint8_t *block, enum dtype dtype, int k) {
     int scale, min, q, j = k / 32; // j: which 32 of the 256 of a K block
     const uint8_t *low, *high;
@@ -88,6 +88,8 @@ static float block_element(const uint8_t *block, enum dtype dtype, int k) {
         scale = (block[4 + j / 2] >> j % 2 * 4 & 15) | (block[2 + j / 4] >> j % 4 * 2 & 3) << 4;
         q = iq4[block[8 + 16 * j + k % 16] >> k % 32 / 16 * 4 & 15];
         return ref_fetch(block, DTYPE_F16) * (float)(scale - 32) * (float)q;
+    case DTYPE_FP8: // f32 scale, 32 bytes of E4M3
+        return bf16_to_float(float_to_bf16(e4m3_to_float(block[4 + k]) * ref_fetch(block, DTYPE_F32)));
     case DTYPE_MXFP4: // a byte of exponent, 16 bytes of nibbles: sign, two bits of exponent, one of mantissa
         q = block[1 + k % 16] >> k / 16 * 4 & 15;
         return ldexpf(1, block[0] - 128) * (float)(q & 8 ? -e2m1[q & 7] : e2m1[q & 7]);

@@ -64,12 +64,20 @@ def test_commands(models, tmp_path):
 @pytest.mark.parametrize("method", folder_quants.METHODS)
 def test_quantised(tmp_path, method):
     """Every format of matrices gives the log-probabilities that a GGUF file of the same numbers gives."""
-    got = []
-    for tool, name in (("make_folder.py", "x"), ("make_gguf.py", "x.gguf")):
-        model = make(tool, tmp_path / name, "--method", method, "--layers", "1")
+    fp8 = method in ("fp8-blocks", "fp8-row", "fp8-whole")  # stay FP8, but for what ranks would cut inside a block
+    sizes = ("--hidden", "128", "--head-dim", "64", "--ffn", "384") if fp8 else ()
+    folder, file = (make(tool, tmp_path / name, "--method", method, "--layers", "1", "--no-tied", *sizes)
+                    for tool, name in (("make_folder.py", "x"), ("make_gguf.py", "x.gguf")))  # fmt: skip
+    assert (" FP8 " in run("inspect", folder).stdout) == fp8
+
+    def got(model, *flags):
         words = ("-p", "the sea, and then", "-n", "24", "--temperature", "0", "--raw", "--ignore-eos", "--json", "--logprobs", "5")
-        got.append(json.loads(run("generate", model, *words).stdout)["logprobs"])
-    assert got[0] == got[1] and len(got[0]) == 24
+        return json.loads(run("generate", model, *words, *flags).stdout)["logprobs"]
+
+    want = got(file)
+    assert got(folder) == want and len(want) == 24
+    for flags in ([("--dtype", "float32"), ("--dtype", "bfloat16"), ("--tensor-parallel-size", "2"), ("--device", "ref")] if fp8 else []):
+        assert got(folder, *flags) == got(file, *flags)
 
 
 @pytest.mark.parametrize("file, change, word", [

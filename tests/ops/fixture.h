@@ -45,16 +45,21 @@ static inline void *must_calloc(size_t n, size_t size) {
 // The scales of one block whose other bits are random, for values up to about `scale`.
 static inline void random_scales(char *block, enum dtype dtype, float scale) {
     static const float largest[DTYPE_COUNT] = {
-        [DTYPE_Q8_0] = 127,       [DTYPE_Q4_0] = 8,   [DTYPE_Q4_K] = 63 * 15, [DTYPE_Q5_K] = 63 * 31,
-        [DTYPE_Q6_K] = 127 * 32,  [DTYPE_Q4_1] = 15,  [DTYPE_Q5_0] = 16,      [DTYPE_Q5_1] = 31,
-        [DTYPE_IQ4_NL] = 127,     [DTYPE_MXFP4] = 12, [DTYPE_Q3_K] = 32 * 4,  [DTYPE_Q2_K] = 15 * 3,
-        [DTYPE_IQ4_XS] = 32 * 127};
+        [DTYPE_Q8_0] = 127,        [DTYPE_Q4_0] = 8,   [DTYPE_Q4_K] = 63 * 15, [DTYPE_Q5_K] = 63 * 31,
+        [DTYPE_Q6_K] = 127 * 32,   [DTYPE_Q4_1] = 15,  [DTYPE_Q5_0] = 16,      [DTYPE_Q5_1] = 31,
+        [DTYPE_IQ4_NL] = 127,      [DTYPE_MXFP4] = 12, [DTYPE_Q3_K] = 32 * 4,  [DTYPE_Q2_K] = 15 * 3,
+        [DTYPE_IQ4_XS] = 32 * 127, [DTYPE_FP8] = 448};
     bool wide = dtype == DTYPE_Q4_K || dtype == DTYPE_Q5_K, one = dtype == DTYPE_Q4_1 || dtype == DTYPE_Q5_1;
     float d = scale / largest[dtype] * (1 + random_float() / 2);
     float min = scale * (random_float() + 1) / (wide ? 63 * 4 : one ? -2 : 15 * 2); // Q4_1 and Q5_1 add it
     bool turned = random_u32() % 2; // the mean of all blocks is about 0
     uint16_t bits[2] = {float_to_half(turned ? -d : d), float_to_half(turned ? -min : min)};
-    if (dtype == DTYPE_MXFP4)
+    if (dtype == DTYPE_FP8) { // of four bits, so that no product is rounded
+        d = ldexpf(rintf(ldexpf(d, 3 - ilogbf(d))), ilogbf(d) - 3);
+        memcpy(block, &(float){turned ? -d : d}, sizeof d);
+        for (int i = 4; i < 36; i++)
+            block[i] = (char)(block[i] ^ ((block[i] & 127) == 127)); // no NaN
+    } else if (dtype == DTYPE_MXFP4)
         block[0] = (char)(128 + (int)floorf(log2f(d)));
     else
         memcpy(block + quants_scale_offset(dtype), bits, quants_has_minimum(dtype) ? 4 : 2);
@@ -72,8 +77,11 @@ static inline struct tensor random_tensor(enum dtype dtype, int rows, int cols, 
         if (block > 1) { // any bits are numbers; only the f16 scales are chosen
             for (size_t i = 0; i < row_bytes; i++)
                 row[i] = (char)random_u32();
-            for (int b = 0; b < cols / block; b++)
+            for (int b = 0; b < cols / block; b++) {
                 random_scales(row + b * bytes, dtype, scale);
+                if (dtype == DTYPE_FP8)
+                    memcpy(row + b * bytes, row + b / 4 * 4 * bytes, sizeof(float));
+            }
         } else {
             for (int c = 0; c < cols; c++)
                 ref_store(row + dtype_row_bytes(dtype, c), dtype, random_float() * scale);

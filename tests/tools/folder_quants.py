@@ -2,6 +2,7 @@
 --method. Packing is as compressed-tensors 0.20, GPTQModel 7.7, AutoAWQ 0.2.9 and modelopt define it; all four read what
 stands here as the values in the GGUF file. Standard library only.
 """
+import bisect
 import struct
 
 from gguf_file import BF16, F16, MXFP4, Q4_0, Q8_0
@@ -21,6 +22,7 @@ METHODS = {  # kind: what the numbers are as GGUF; group 0: a scale for a row; s
     "int8": dict(style="int8", kind=Q8_0, bits=8, group=0, brain=True),
     "int8-zeros": dict(style="int8", kind=BF16, bits=8, group=0, zeros=True, brain=True),
     "fp8": dict(style="fp8", kind=BF16, size=(16, 32)),
+    "fp8-blocks": dict(style="fp8", kind=BF16, size=(128, 128)),
     "fp8-row": dict(style="fp8", kind=BF16, size=(1, 0)),
     "fp8-whole": dict(style="fp8", kind=BF16, size=(0, 0)),
     "nvfp4": dict(style="nvfp4", kind=BF16, group=16),
@@ -51,7 +53,9 @@ def brain_bytes(values):
 
 
 def nearest(x, grid):
-    return min(range(len(grid)), key=lambda i: (abs(grid[i] - abs(x)), i)) | (128 if len(grid) > 8 else 8) * (x < 0)
+    high = min(bisect.bisect(grid, abs(x)), len(grid) - 1)
+    low = max(high - 1, 0)
+    return (low if abs(x) - grid[low] <= grid[high] - abs(x) else high) | (128 if len(grid) > 8 else 8) * (x < 0)
 
 
 def words(values, bits):

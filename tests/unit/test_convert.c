@@ -118,7 +118,7 @@ static void between_halves(void **state) {
     assert_int_equal(back[0], 0x3f80);
     assert_int_equal(back[2], 0x3380);
     assert_true(dtype_is_float(DTYPE_F32) && dtype_is_float(DTYPE_F16) && dtype_is_float(DTYPE_BF16));
-    assert_true(!dtype_is_float(DTYPE_Q8_0) && !dtype_is_float(DTYPE_I32));
+    assert_true(dtype_is_float(DTYPE_FP8) && !dtype_is_float(DTYPE_Q8_0) && !dtype_is_float(DTYPE_I32));
 }
 
 int main(void) {

@@ -2,7 +2,11 @@
 // test_json_arch (tests/tools/folder_quants.py).
 #include "folder_fixture.h"
 
+#include "half.h"
+#include "models/convert.h"
+#include "models/latent.h"
 #include "models/tensor_read.h"
+#include "quants.h"
 
 #include <math.h>
 
@@ -544,12 +548,128 @@ static void test_nvfp4(void **state) {
     remove_file("hf_quant_config.json");
 }
 
+// FP8 with scales of whole rows, or of 128 columns, keeps its bytes, behind the scale of each block.
+static void test_fp8_blocks(void **state) {
+    (void)state;
+    enum { MAX = 3 * 256, BLOCK = 32, BLOCK_BYTES = 36 };
+    static const float floats[] = {0.5f, 3, 0.1f, -7, 1e-6f, 0};
+    static const uint16_t halves[] = {0x3f80, 0x4000, 0x3e80}; // BF16: 1, 2, 0.25
+    static unsigned char codes[MAX], made[MAX / BLOCK * BLOCK_BYTES];
+    static const struct {
+        int rows, cols;
+        const char *type, *of_scales;
+        size_t num;        // of them
+        const char *block; // of the configuration
+        int down, across;  // rows and columns of a scale; 0: BF16
+    } cases[] = {
+        {3, 256, "F32", "", 1, "null", 3, 256},         {3, 256, "F32", "3", 3, "null", 1, 256},
+        {3, 256, "F32", "3, 2", 6, "null", 1, 128},     {3, 256, "F32", "2, 2", 4, "[2, 128]", 2, 128},
+        {3, 256, "F32", "2, 1", 2, "[2, 256]", 2, 256}, {3, 256, "BF16", "3, 1", 3, "null", 1, 256},
+        {4, 192, "F32", "2, 2", 4, "[2, 128]", 2, 128}, {3, 160, "F32", "", 1, "null", 3, 160},
+        {3, 256, "F32", "1, 4", 4, "[3, 64]", 0, 0},    {3, 208, "F32", "", 1, "null", 0, 0},
+    };
+    struct err err = {0};
+    for (size_t i = 0; i < sizeof codes; i++)
+        codes[i] = (unsigned char)(i % 127 | i / 127 % 2 << 7);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char config[512], shape[32];
+        int rows = cases[i].rows, cols = cases[i].cols, across = cases[i].across;
+        size_t n = (size_t)(rows * cols);
+        bool wide = cases[i].type[0] == 'F';
+        snprintf(shape, sizeof shape, "%d, %d", rows, cols);
+        snprintf(config, sizeof config,
+                 CONFIG(", \"quantization_config\": {\"quant_method\": \"fp8\", "
+                        "\"weight_block_size\": %s}"),
+                 cases[i].block);
+        write_sound();
+        write_text("config.json", config);
+        write_raw(
+            (struct raw_tensor[]){{DOWN, "F8_E4M3", shape, codes, n},
+                                  {DOWN "_scale", cases[i].type, cases[i].of_scales,
+                                   wide ? (const void *)floats : halves, cases[i].num * (wide ? 4 : 2)}},
+            2);
+        struct model_file *f = model_file_open(folder, &err);
+        if (!f)
+            fail_msg("scales %s: %s", cases[i].of_scales, err.msg);
+        const struct model_tensor *t = model_file_find(f, "blk.0.ffn_down.weight");
+        assert_int_equal(t->view.dtype, across ? DTYPE_FP8 : DTYPE_BF16);
+        if (across) {
+            assert_true(t->bytes == n / BLOCK * BLOCK_BYTES && strcmp(t->type_name, "FP8") == 0);
+            assert_int_equal(tensor_read(f, t, made, &err), STATUS_OK);
+            for (int b = 0; b < (int)n / BLOCK; b++) {
+                const unsigned char *block = &made[b * BLOCK_BYTES];
+                int r = b * BLOCK / cols, c = b * BLOCK % cols;
+                int at = r / cases[i].down * ((cols - 1) / across + 1) + c / across;
+                float want = wide ? floats[at] : bf16_to_float(halves[at]), all[BLOCK];
+                uint16_t brain[BLOCK];
+                assert_memory_equal(block, &want, 4);
+                assert_memory_equal(block + 4, codes + b * BLOCK, BLOCK);
+                // what the CPU makes of it is what the loader once made
+                quants_decode(all, block, DTYPE_FP8, BLOCK);
+                assert_int_equal(convert_floats(brain, DTYPE_BF16, block, DTYPE_FP8, BLOCK), BLOCK);
+                for (int k = 0; k < BLOCK; k++) {
+                    uint16_t h = float_to_bf16(e4m3(block[4 + k]) * want);
+                    assert_true(brain[k] == h && all[k] == bf16_to_float(h));
+                }
+            }
+            check_pieces(f, t);
+        }
+        model_file_close(f);
+    }
+    // scales and bytes that are no numbers
+    for (int i = 0; i < 8; i++) {
+        static const float bad[] = {INFINITY, -INFINITY, NAN, 0x1p118f, -0x1p120f, 0x1p117f};
+        float scale = i < 6 ? bad[i] : 1;
+        write_sound();
+        codes[300] = i == 6 ? 0x7f : i == 7 ? 0xff : 0x7e;
+        write_raw((struct raw_tensor[]){{DOWN, "F8_E4M3", "3, 256", codes, sizeof codes},
+                                        {DOWN "_scale", "F32", "", &scale, 4}},
+                  2);
+        struct model_file *f = model_file_open(folder, &err);
+        err = (struct err){0};
+        enum status st = tensor_read(f, model_file_find(f, "blk.0.ffn_down.weight"), made, &err);
+        assert_int_equal(st, i == 5 ? STATUS_OK : STATUS_FORMAT);
+        assert_true(i == 5 || strstr(err.msg, "NaN"));
+        model_file_close(f);
+    }
+}
+
+// Values of a latent's matrix stay FP8; keys, which are transposed, become BF16.
+static void test_fp8_latent(void **state) {
+    (void)state;
+    enum { HEADS = 2, KEYS = 3, VALUES = 2, C = 64, BYTES = 2 * 36, ROWS_OF = HEADS * (KEYS + VALUES) };
+    const struct attn_spec a = {.heads = HEADS, .nope_dim = KEYS, .v_dim = VALUES, .kv_lora = C};
+    static unsigned char all[ROWS_OF * BYTES];
+    static _Alignas(64) unsigned char to[ROWS_OF * C * 4];
+    for (int r = 0; r < ROWS_OF; r++) {
+        for (int b = 0; b < 2; b++)
+            memcpy(&all[r * BYTES + b * 36], &(float){0.3f * (float)(r + 1)}, 4);
+        for (int c = 0; c < C; c++)
+            all[r * BYTES + c / 32 * 36 + 4 + c % 32] = (unsigned char)((r + c) % 127);
+    }
+    for (int values = 0; values < 2; values++) {
+        struct tensor t = {all, DTYPE_FP8, 2, {ROWS_OF, C}};
+        latent_split(&a, values ? WEIGHT_LATENT_VALUE : WEIGHT_LATENT_KEY, &t, to);
+        assert_true(t.dtype == (values ? DTYPE_FP8 : DTYPE_BF16) && t.shape[2] == (values ? C : KEYS));
+        for (int h = 0; h < HEADS; h++)
+            for (int i = 0; i < (values ? VALUES : KEYS); i++) {
+                const unsigned char *row = &all[(h * (KEYS + VALUES) + values * KEYS + i) * BYTES];
+                if (values)
+                    assert_memory_equal(&to[(h * VALUES + i) * BYTES], row, BYTES);
+                for (int c = 0; c < C && !values; c++)
+                    assert_int_equal(((const uint16_t *)t.data)[(h * C + c) * KEYS + i], quants_fp8(row, c));
+            }
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_quantised), cmocka_unit_test(test_int8_groups), cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_uneven),    cmocka_unit_test(test_scales),      cmocka_unit_test(test_mxfp4),
-        cmocka_unit_test(test_gptq),      cmocka_unit_test(test_gptq_values), cmocka_unit_test(test_int8),
-        cmocka_unit_test(test_nvfp4),
+        cmocka_unit_test(test_quantised),  cmocka_unit_test(test_int8_groups),
+        cmocka_unit_test(test_refused),    cmocka_unit_test(test_uneven),
+        cmocka_unit_test(test_scales),     cmocka_unit_test(test_mxfp4),
+        cmocka_unit_test(test_gptq),       cmocka_unit_test(test_gptq_values),
+        cmocka_unit_test(test_int8),       cmocka_unit_test(test_nvfp4),
+        cmocka_unit_test(test_fp8_blocks), cmocka_unit_test(test_fp8_latent),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

@@ -941,6 +941,60 @@ static void test_dtype(void **state) {
         }
 }
 
+// FP8 stays, unless --dtype says F32 or F16, or ranks would cut columns inside a block.
+static void test_fp8(void **state) {
+    (void)state;
+    static const struct {
+        int world;
+        enum dtype floats, qkv, out, down;
+    } cases[] = {{1, DTYPE_COUNT, DTYPE_FP8, DTYPE_FP8, DTYPE_FP8},
+                 {1, DTYPE_BF16, DTYPE_FP8, DTYPE_FP8, DTYPE_FP8},
+                 {1, DTYPE_F32, DTYPE_F32, DTYPE_F32, DTYPE_F32},
+                 {1, DTYPE_F16, DTYPE_F16, DTYPE_F16, DTYPE_F16},
+                 {2, DTYPE_COUNT, DTYPE_FP8, DTYPE_FP8, DTYPE_BF16},
+                 {4, DTYPE_BF16, DTYPE_FP8, DTYPE_BF16, DTYPE_BF16},
+                 {4, DTYPE_F32, DTYPE_F32, DTYPE_F32, DTYPE_F32}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        static struct device dev;
+        struct err err = {0};
+        struct model m = {0};
+        unsigned char *file;
+        dev = (struct device){.cut_fd = -1};
+        struct model_file *g = parse(&(struct change){.matrix_type = 30}, &file);
+        for (uint64_t k = 0; k < g->num_tensors; k++) {
+            struct model_tensor *t = &g->tensors[k];
+            int64_t cols = t->view.shape[t->view.ndim - 1];
+            if (t->view.ndim < 2 || cols % 32)
+                continue;
+            t->view.dtype = DTYPE_FP8; // there is room for its bytes
+            t->bytes = t->elements / 32 * 36;
+            for (uint64_t at = 0; at < t->bytes; at++)
+                file[t->offset + at] =
+                    at % 36 < 4 ? (unsigned char)("\0\0\0\x3f"[at % 36]) : 0x3c; // 0.5, 1.5
+        }
+        assert_int_equal(model_config_read(g, &m.config, &err), STATUS_OK);
+        struct model_config whole = m.config;
+        struct weights_target one = {
+            {.whole = &whole, .blocks = {2, 2, 1}, .world = cases[i].world}, &m, &dev};
+        shard_config(&one.shard, &m.config);
+        assert_int_equal(weights_main_dtype(g, cases[i].floats), cases[i].qkv);
+        if (weights_load(&one, 1, g, cases[i].floats, &fake, on_progress, &dev, &err))
+            fail_msg("%s", err.msg);
+        const struct layer *l = &m.layers[1];
+        for (int p = 0; p < 3; p++) {
+            assert_int_equal(l->qkv->desc.part[p].dtype, cases[i].qkv);
+            assert_true(cases[i].qkv != DTYPE_F32 || l->qkv->first[p] == 0.75f);
+        }
+        assert_int_equal(l->attn_out->desc.part[0].dtype, cases[i].out);
+        assert_int_equal(l->down->desc.part[0].dtype, cases[i].down);
+        assert_int_equal(l->down->desc.part[0].shape[1], F / cases[i].world);
+        assert_int_equal(m.embed->desc.part[0].dtype, cases[i].qkv);
+        weights_free(&m);
+        model_file_close(g);
+        free(file);
+    }
+}
+
 // A file that is cut while it is loaded is an error, not a signal.
 static void test_cut(void **state) {
     (void)state;
@@ -973,7 +1027,8 @@ int main(void) {
         cmocka_unit_test(test_rope),         cmocka_unit_test(test_bad_keys),
         cmocka_unit_test(test_bad_tensors),  cmocka_unit_test(test_load),
         cmocka_unit_test(test_load_vectors), cmocka_unit_test(test_poison),
-        cmocka_unit_test(test_dtype),        cmocka_unit_test(test_cut),
+        cmocka_unit_test(test_fp8),          cmocka_unit_test(test_dtype),
+        cmocka_unit_test(test_cut),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { Q4_BYTES = 18, Q8_BYTES = 34, BLOCK = 32, MX_BYTES = 17 };
+enum { Q4_BYTES = 18, Q8_BYTES = 34, BLOCK = 32, MX_BYTES = 17, FP8_BYTES = 36 };
 
 struct grid_band { // the part of a grid that has some rows
     unsigned char *bytes;
@@ -241,10 +241,24 @@ static void write_mxfp4(const struct hf_band *b, uint64_t row, unsigned char *ou
     }
 }
 
+// FP8: the bytes as they are, behind the scale of each block.
+static void write_fp8(const struct hf_band *b, uint64_t row, unsigned char *out) {
+    const struct hf_quant *q = b->q;
+    const unsigned char *raw = row_bytes(&b->numbers, &q->grid, row),
+                        *scales = row_bytes(&b->parts[HF_SCALES], &q->grids[HF_SCALES], row);
+    for (int64_t at = 0; at < q->cols; at += BLOCK, raw += BLOCK, out += FP8_BYTES) {
+        float scale = scale_of(b, scales, b->group[at]);
+        memcpy(out, &scale, 4);
+        memcpy(out + 4, raw, BLOCK);
+    }
+}
+
 const char *hf_band_row(struct hf_band *b, uint64_t row, unsigned char *out) {
     const char *why = NULL;
     if (b->q->dtype == DTYPE_MXFP4)
         return write_mxfp4(b, row, out), NULL;
+    if (b->q->dtype == DTYPE_FP8)
+        return write_fp8(b, row, out), NULL;
     if ((why = read_row(b, row)))
         return why;
     if (b->q->dtype == DTYPE_Q4_0 || b->q->dtype == DTYPE_Q8_0)

@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BLOCK = 32, MX_BYTES = 17, NV_BLOCK = 16 };
-#define NAME(s) (int)((s).len < 96 ? (s).len : 96), (s).data // for %.*s
+enum { BLOCK = 32, MX_BYTES = 17, NV_BLOCK = 16, FP8_COLS = 128 }; // FP8_COLS: with one scale
+#define NAME(s) (int)((s).len < 96 ? (s).len : 96), (s).data       // for %.*s
 
 // ---- names
 
@@ -145,7 +145,10 @@ static bool make_bytes(struct maker *m, const struct st_tensor *s) {
         return false;
     q->cols = cols;
     q->grid = lines(1, (uint64_t)cols);
-    q->dtype = q->scheme == HF_FP8 ? DTYPE_BF16 : type_of_integers(q, false, !q->parts[HF_ZEROS]);
+    bool whole = cols % BLOCK == 0 && (q->block_cols == cols || q->block_cols % FP8_COLS == 0);
+    q->dtype = q->scheme == HF_INT8 ? type_of_integers(q, false, !q->parts[HF_ZEROS])
+               : whole              ? DTYPE_FP8
+                                    : DTYPE_BF16;
     q->grids[HF_ZEROS] = lines((int64_t)q->grids[HF_SCALES].rows, (uint64_t)q->num_scales);
     const struct st_tensor *scales = part_of(m, HF_SCALES), *zeros = part_of(m, HF_ZEROS);
     return !zeros || (q->scheme == HF_INT8 && zeros->type == ST_I8 && zeros->ndim == scales->ndim &&

@@ -2,8 +2,9 @@
 //
 // Integers s * (q - z) keep their values: Q4_0 where they have four bits and z is the middle, else Q8_0 where q - z has
 // eight. That asks for groups of a multiple of 32 columns in order, and for scales that F16 holds: one that it does not
-// hold is refused. Where groups or scales (F32) are others, the type is that of the scales, or BF16. FP8 (E4M3) and NVFP4
-// become BF16: products in F32, rounded to nearest even. MXFP4 is ours in another order. Activations are not quantised as
+// hold is refused. Where groups or scales (F32) are others, the type is that of the scales, or BF16. FP8 (E4M3) keeps its
+// bytes, with a scale for 32 columns of a row; where 32 does not divide rows, or 128 the columns of a scale that is not a
+// whole row's, it becomes BF16 like NVFP4: products in F32, rounded to nearest even. MXFP4 is ours in another order. Activations are not quantised as
 // a file says, but as the type that comes out asks for.
 #pragma once
 

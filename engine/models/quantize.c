@@ -100,7 +100,7 @@ static enum status choose_types(struct quantize_job *job, struct quantize_result
                                   (int)t->name.len, t->name.data, t->type_name);
         job->types[i] = to;
         job->elements_total += t->elements;
-        again |= dtype_block(from) > 1 && to != from;
+        again |= !dtype_is_float(from) && to != from;
         int block = dtype_block(job->target->dtype);
         if (t->view.ndim > 1 && t->view.shape[t->view.ndim - 1] % block) {
             log_msg(LOG_INFO, "msg=\"rows are no multiple of %d\" tensor=%.*s type=%s", block,

@@ -1,4 +1,4 @@
-// The blocks of GGUF files, element by element, for host (packing) and device (rows of an embedding table).
+// The blocks of GGUF files and of FP8, element by element, for host (packing) and device (rows of an embedding table).
 // Layouts: ggml-common.h and dequantize_row_* of ggml, https://github.com/ggml-org/ggml.
 #pragma once
 
@@ -15,7 +15,8 @@
 
 // One element as integers: value = d * scale * q - dmin * min, where d and dmin are f16 bits. Q4_1 and Q5_1: a min of 1 and
 // the negative of the file's for dmin. MXFP4, IQ4: q is the nibble, of
-// which quant_e2m1() or quant_iq4() makes a number; of MXFP4 scale is the exponent of f32 with which that is multiplied, or 0: zero.
+// which quant_e2m1() or quant_iq4() makes a number; of MXFP4 scale is the exponent of f32 with which that is multiplied, or 0: zero. FP8: q
+// is the byte of E4M3, scale the bits of an f32.
 struct quant {
     int q, scale, min;
     uint16_t d, dmin;
@@ -66,6 +67,7 @@ QUANT_FN size_t quant_row_bytes(enum dtype t, int n) {
     case DTYPE_Q5_K: return (size_t)(n / 256) * 176;
     case DTYPE_Q6_K: return (size_t)(n / 256) * 210;
     case DTYPE_MXFP4: return (size_t)(n / 32) * 17;
+    case DTYPE_FP8: return (size_t)(n / 32) * 36;
     default: return 0;
     }
 }
@@ -154,6 +156,11 @@ QUANT_FN struct quant quant_element(enum dtype t, const uint8_t *row, int k) {
         b = row + (long long)(k / 32) * 17;
         e.scale = b[0] > 0 ? b[0] - 1 : 0;
         e.q = b[1 + k % 16] >> (k % 32 / 16 * 4) & 15;
+        break;
+    case DTYPE_FP8:
+        b = row + (long long)(k / 32) * 36;
+        e.scale = (int)(quant_u16(b) | (uint32_t)quant_u16(b + 2) << 16);
+        e.q = b[4 + k % 32];
         break;
     default: break;
     }

@@ -217,6 +217,8 @@ void cuda_gemm(struct rt *rt, const struct cuda_gemm *a) {
     case LAYOUT_MXFP4: pick_tokens<LAYOUT_MXFP4>(rt, a); break;
     case LAYOUT_Q2_K: pick_tokens<LAYOUT_Q2_K>(rt, a); break;
     case LAYOUT_IQ4: pick_tokens<LAYOUT_IQ4>(rt, a); break;
+    case LAYOUT_FP8_32:
+    case LAYOUT_FP8: pick_tokens<LAYOUT_FP8>(rt, a); break;
     case LAYOUT_COUNT: rt_fail(rt, "a matrix has no format"); break;
     }
 }
@@ -237,6 +239,8 @@ void cuda_expert_gemm(struct rt *rt, const struct cuda_expert_gemm *a) {
     case LAYOUT_MXFP4: pick_group<LAYOUT_MXFP4>(rt, a); break;
     case LAYOUT_Q2_K: pick_group<LAYOUT_Q2_K>(rt, a); break;
     case LAYOUT_IQ4: pick_group<LAYOUT_IQ4>(rt, a); break;
+    case LAYOUT_FP8_32:
+    case LAYOUT_FP8: pick_group<LAYOUT_FP8>(rt, a); break;
     case LAYOUT_COUNT: rt_fail(rt, "experts have no format"); break;
     }
 }
@@ -252,6 +256,8 @@ void cuda_dequant(struct rt *rt, const struct cuda_dequant *a) {
     case LAYOUT_MXFP4: launch_dequant<LAYOUT_MXFP4>(rt, a); break;
     case LAYOUT_Q2_K: launch_dequant<LAYOUT_Q2_K>(rt, a); break;
     case LAYOUT_IQ4: launch_dequant<LAYOUT_IQ4>(rt, a); break;
+    case LAYOUT_FP8_32:
+    case LAYOUT_FP8: launch_dequant<LAYOUT_FP8>(rt, a); break;
     default: rt_fail(rt, "only quantised matrices are dequantised"); break;
     }
 }

@@ -24,13 +24,13 @@ template <enum weight_layout F> struct format_traits {
     static constexpr int step = nibbles ? 64 : 32; // columns
     static constexpr int groups = nibbles ? 2 : 1; // of 32 columns in a step
     // Bytes of a tile's k-step in shared memory: weights, a word per group and two rows (MXFP4: for both groups; Q2_K, IQ4: per
-    // row), K-quants' factors.
+    // row; FP8: none), factors of K-quants and FP8.
     static constexpr int data = plain ? 1024 : 512;
-    static constexpr int scales = plain                                 ? 0
+    static constexpr int scales = plain || F == LAYOUT_FP8              ? 0
                                   : F == LAYOUT_MXFP4                   ? 32
                                   : F == LAYOUT_Q2_K || F == LAYOUT_IQ4 ? groups * 64
                                                                         : groups * 32;
-    static constexpr int supers = has_min ? 64 : F == LAYOUT_Q6_K ? 32 : 0;
+    static constexpr int supers = has_min || F == LAYOUT_FP8 ? 64 : F == LAYOUT_Q6_K ? 32 : 0;
     static constexpr int stage = data + scales + supers;
 };
 
@@ -39,6 +39,8 @@ template <enum weight_layout F> KD_FN size_t factors_at(const struct cuda_matrix
     int shared = format_traits<F>::step == 64 ? 2 : 3; // by so many k-steps, as a power of two
     if (F == LAYOUT_Q5_K && w.layout == LAYOUT_Q5_1)
         shared = 0;
+    if (F == LAYOUT_FP8)
+        shared = w.layout == LAYOUT_FP8 ? 2 : 0;
     return (size_t)tile * (size_t)(w.cols / format_traits<F>::step >> shared) + (size_t)(s >> shared);
 }
 
@@ -100,6 +102,12 @@ KD_FN uint32_t table_to_bf16(uint32_t word, int i) {
     return kd_pick_bytes(low, high, i % 2 ? 0x7362u : 0x5140u);
 }
 
+// E4M3 in the upper (i even) or lower bytes of a word's halves as bf16 pairs, likewise from 2^-120 of it.
+KD_FN uint32_t e4m3_to_bf16(uint32_t word, int i) {
+    uint32_t size = i % 2 ? word << 4 : word >> 4;
+    return kd_fma_bf16x2(((i % 2 ? word << 8 : word) & 0x80008000u) | (size & 0x07f007f0u), 0x7b807b80u, 0);
+}
+
 template <enum weight_layout F> KD_FN uint32_t decode_nibbles(uint32_t word, int i) {
     if (F == LAYOUT_MXFP4)
         return floats_to_bf16(word, i);
@@ -109,7 +117,7 @@ template <enum weight_layout F> KD_FN uint32_t decode_nibbles(uint32_t word, int
                            F == LAYOUT_Q4_0 || F == LAYOUT_Q2_K ? 0xc308c308u : 0xc300c300u); // -136, -128
 }
 
-// The A operands of the two mma of 32 columns (group g of the step), as integers for quantised layouts.
+// The A operands of the two mma of 32 columns (group g of the step), without scales for quantised layouts.
 template <enum weight_layout F> KD_FN void decode(const fragment &f, int g, uint32_t a0[4], uint32_t a1[4]) {
     if (format_traits<F>::plain) {
         a0[0] = f.a.x, a0[1] = f.b.x, a0[2] = f.a.y, a0[3] = f.b.y;
@@ -120,6 +128,11 @@ template <enum weight_layout F> KD_FN void decode(const fragment &f, int g, uint
         a0[2] = decode_nibbles<F>(top, 1), a0[3] = decode_nibbles<F>(bottom, 1);
         a1[0] = decode_nibbles<F>(top, 2), a1[1] = decode_nibbles<F>(bottom, 2);
         a1[2] = decode_nibbles<F>(top, 3), a1[3] = decode_nibbles<F>(bottom, 3);
+    } else if (F == LAYOUT_FP8) {
+        a0[0] = e4m3_to_bf16(f.a.x, 0), a0[1] = e4m3_to_bf16(f.a.z, 0);
+        a0[2] = e4m3_to_bf16(f.a.x, 1), a0[3] = e4m3_to_bf16(f.a.z, 1);
+        a1[0] = e4m3_to_bf16(f.a.y, 0), a1[1] = e4m3_to_bf16(f.a.w, 0);
+        a1[2] = e4m3_to_bf16(f.a.y, 1), a1[3] = e4m3_to_bf16(f.a.w, 1);
     } else {
         float offset = F == LAYOUT_Q5_K ? 0.0f : 128.0f;
         a0[0] = bytes_to_bf16(f.a.x, 0, offset), a0[1] = bytes_to_bf16(f.a.z, 0, offset);
@@ -137,18 +150,24 @@ struct group_scale {               // of rows r (0) and r + 8 (1)
 // The word of rows r and r + 8 of group g, of the scales of a tile's k-step. Q2_K, IQ4: a word of each.
 template <enum weight_layout F> KD_FN uint2 scale_words(const void *scales, int g, int lane) {
     const uint32_t *words = (const uint32_t *)scales;
+    if (F == LAYOUT_FP8)
+        return {0, 0};
     if (F == LAYOUT_Q2_K || F == LAYOUT_IQ4)
         return *(const uint2 *)(words + (g * 8 + lane / 4) * 2);
     return {F == LAYOUT_MXFP4 ? words[lane / 4] >> (16 * g) : words[g * 8 + lane / 4], 0};
 }
 
-// The scales that those words and, of K-quants, factors stand for.
+// The scales that those words and, of K-quants and FP8, factors stand for.
 template <enum weight_layout F> KD_FN group_scale make_scale(uint2 words, const void *supers) {
     group_scale r = {};
     uint32_t s = words.x;
     if (F == LAYOUT_Q8_0 || F == LAYOUT_Q4_0) {
         r.d[0] = kd_half_to_float((uint16_t)s);
         r.d[1] = kd_half_to_float((uint16_t)(s >> 16));
+    } else if (F == LAYOUT_FP8) {
+        uint2 d = *(const uint2 *)supers;
+        r.d[0] = kd_bits_float(d.x);
+        r.d[1] = kd_bits_float(d.y);
     } else if (F == LAYOUT_IQ4) {
         r.d[0] = kd_bits_float(words.x);
         r.d[1] = kd_bits_float(words.y);

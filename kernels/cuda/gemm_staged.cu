@@ -186,7 +186,7 @@ KD_FN void finish_tile(float c[NT][4], float *red, const struct cuda_gemm &a, co
 
 // Blocks that an SM should hold: two, except where 128 registers are too few.
 template <enum weight_layout F, int NT> constexpr int blocks_wanted() {
-    bool plain = format_traits<F>::plain || F == LAYOUT_Q8_0; // in what it takes to decode
+    bool plain = format_traits<F>::plain || F == LAYOUT_Q8_0 || F == LAYOUT_FP8; // in what it takes to decode
     return (NT == 8 && !plain) || F == LAYOUT_Q4_K ? 1 : 2;
 }
 
@@ -285,6 +285,8 @@ void gemm_launch_staged_experts(struct rt *rt, const struct cuda_expert_gemm *a)
     case LAYOUT_MXFP4: launch_experts<LAYOUT_MXFP4>(rt, a); break;
     case LAYOUT_Q2_K: launch_experts<LAYOUT_Q2_K>(rt, a); break;
     case LAYOUT_IQ4: launch_experts<LAYOUT_IQ4>(rt, a); break;
+    case LAYOUT_FP8_32:
+    case LAYOUT_FP8: launch_experts<LAYOUT_FP8>(rt, a); break;
     default: rt_fail(rt, "a matrix has no staged GEMM"); break;
     }
 }
@@ -302,6 +304,8 @@ void gemm_launch_staged(struct rt *rt, const struct cuda_gemm *a) {
     case LAYOUT_MXFP4: pick_tokens<LAYOUT_MXFP4>(rt, a); break;
     case LAYOUT_Q2_K: pick_tokens<LAYOUT_Q2_K>(rt, a); break;
     case LAYOUT_IQ4: pick_tokens<LAYOUT_IQ4>(rt, a); break;
+    case LAYOUT_FP8_32:
+    case LAYOUT_FP8: pick_tokens<LAYOUT_FP8>(rt, a); break;
     default: rt_fail(rt, "a matrix has no staged GEMM"); break;
     }
 }

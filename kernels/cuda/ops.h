@@ -188,18 +188,20 @@ void cuda_cut(struct rt *rt, const struct cuda_cut *a);
 // ---- matrices
 
 enum weight_layout {
-    LAYOUT_F32,   // row-major
-    LAYOUT_BF16,  // row-major
-    LAYOUT_F16,   // row-major
-    LAYOUT_Q8_0,  // int8, f16 scale per 32
-    LAYOUT_Q4_0,  // nibble - 8, f16 scale per 32
-    LAYOUT_Q4_K,  // nibble; 6-bit scale and minimum per 32, two f16 per 256
-    LAYOUT_Q5_K,  // byte; as Q4_K
-    LAYOUT_Q6_K,  // int8; 8-bit scale per 16, f16 per 256
-    LAYOUT_MXFP4, // nibble of a 4-bit float; 8 bits of a scale's exponent per 32
-    LAYOUT_Q2_K,  // nibble - 8; 8-bit scale and minimum per 16, two f16 per 256
-    LAYOUT_IQ4,   // nibble of IQ4's table; f32 scale per 32
-    LAYOUT_Q5_1,  // as Q5_K, and multiplied by its kernels, but two f16 per 32
+    LAYOUT_F32,    // row-major
+    LAYOUT_BF16,   // row-major
+    LAYOUT_F16,    // row-major
+    LAYOUT_Q8_0,   // int8, f16 scale per 32
+    LAYOUT_Q4_0,   // nibble - 8, f16 scale per 32
+    LAYOUT_Q4_K,   // nibble; 6-bit scale and minimum per 32, two f16 per 256
+    LAYOUT_Q5_K,   // byte; as Q4_K
+    LAYOUT_Q6_K,   // int8; 8-bit scale per 16, f16 per 256
+    LAYOUT_MXFP4,  // nibble of a 4-bit float; 8 bits of a scale's exponent per 32
+    LAYOUT_Q2_K,   // nibble - 8; 8-bit scale and minimum per 16, two f16 per 256
+    LAYOUT_IQ4,    // nibble of IQ4's table; f32 scale per 32
+    LAYOUT_Q5_1,   // as Q5_K, and multiplied by its kernels, but two f16 per 32
+    LAYOUT_FP8,    // E4M3, f32 scale per 128
+    LAYOUT_FP8_32, // as FP8, and multiplied by its kernels, but a scale per 32
     LAYOUT_COUNT
 };
 
@@ -229,8 +231,9 @@ struct cuda_pack {
 };
 void cuda_pack(struct rt *rt, const struct cuda_pack *a);
 
-// The layout of a file's type. And columns of one k-step, to which a matrix is padded.
-enum weight_layout cuda_layout_of(enum dtype t);
+// The layout of rows of a file's type: of FP8 by whether all of their 128 columns are whole, as the parts of ranks, which are
+// alike, begin then, too. And columns of one k-step, to which a matrix is padded.
+enum weight_layout cuda_layout_of(enum dtype t, int cols);
 int cuda_layout_k_step(enum weight_layout f);
 // Bytes of the three arrays of a matrix of padded size.
 void cuda_matrix_bytes(enum weight_layout f, int rows, int cols, size_t bytes[3]);

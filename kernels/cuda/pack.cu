@@ -23,7 +23,8 @@ KD_FN void pack_quants(const struct cuda_pack &a, int r, int g32) {
     bool nibbles = cuda_layout_has_nibbles(a.w.layout);
     int n = packed_row(a, r), tile = n / 16, in_tile = n % 16, lower = in_tile / 8;
     int step = nibbles ? g32 / 2 : g32, steps = a.w.cols / (nibbles ? 64 : 32);
-    bool halves = a.w.layout == LAYOUT_Q6_K || a.w.layout == LAYOUT_Q2_K;
+    bool fp8 = a.w.layout == LAYOUT_FP8 || a.w.layout == LAYOUT_FP8_32,
+         halves = a.w.layout == LAYOUT_Q6_K || a.w.layout == LAYOUT_Q2_K;
     int offset = a.w.layout == LAYOUT_Q8_0 || a.w.layout == LAYOUT_Q6_K   ? 128
                  : a.w.layout == LAYOUT_Q4_0 || a.w.layout == LAYOUT_Q2_K ? 8
                                                                           : 0;
@@ -44,6 +45,8 @@ KD_FN void pack_quants(const struct cuda_pack &a, int r, int g32) {
                 word[0] |= q << (i * 4);
             else if (nibbles)
                 word[0] |= q << (i / 2 * 4 + i % 2 * 16);
+            else if (fp8) // the upper bytes of both halves first
+                word[i / 4] |= q << (8 * (i % 4 < 2 ? 1 + i % 2 * 2 : i % 2 * 2));
             else
                 word[i / 4] |= q << (8 * (i % 4));
         }
@@ -55,7 +58,8 @@ KD_FN void pack_quants(const struct cuda_pack &a, int r, int g32) {
         }
     }
     size_t at = ((size_t)tile * (size_t)(a.w.cols / 32) + (size_t)g32) * 8 + (size_t)(in_tile % 8);
-    int shared = a.w.layout == LAYOUT_Q5_1 ? 1 : 8; // groups of 32 columns that have the same factors
+    // Groups of 32 columns that have the same factors.
+    int shared = a.w.layout == LAYOUT_Q5_1 || a.w.layout == LAYOUT_FP8_32 ? 1 : fp8 ? 4 : 8;
     size_t super = ((size_t)tile * (size_t)(a.w.cols / 32 / shared) + (size_t)(g32 / shared)) * 8 +
                    (size_t)(in_tile % 8);
     uint8_t *bytes = (uint8_t *)a.w.scales + at * 4;
@@ -68,6 +72,9 @@ KD_FN void pack_quants(const struct cuda_pack &a, int r, int g32) {
             ((uint16_t *)a.w.supers)[super * 2 + (size_t)lower] = e.d;
     } else if (a.w.layout == LAYOUT_IQ4) {
         ((float *)a.w.scales)[at * 2 + (size_t)lower] = kd_half_to_float(e.d) * (float)e.scale; // exact
+    } else if (fp8) {
+        if (g32 % shared == 0)
+            ((uint32_t *)a.w.supers)[super * 2 + (size_t)lower] = (uint32_t)e.scale;
     } else if (a.w.layout == LAYOUT_MXFP4) { // a word has both groups of a step
         at = ((size_t)tile * (size_t)steps + (size_t)step) * 8 + (size_t)(in_tile % 8);
         ((uint8_t *)a.w.scales)[at * 4 + (size_t)(g32 % 2 * 2 + lower)] = (uint8_t)e.scale;
@@ -120,7 +127,7 @@ void cuda_scatter(struct rt *rt, const struct cuda_scatter *a) {
     rt_launch(rt, scatter, rt_grid_of(SCATTER_BLOCKS, a->num_parts, SCATTER_THREADS, 0), *a);
 }
 
-enum weight_layout cuda_layout_of(enum dtype t) {
+enum weight_layout cuda_layout_of(enum dtype t, int cols) {
     switch (t) {
     case DTYPE_F32: return LAYOUT_F32;
     case DTYPE_BF16: return LAYOUT_BF16;
@@ -138,6 +145,7 @@ enum weight_layout cuda_layout_of(enum dtype t) {
     case DTYPE_MXFP4: return LAYOUT_MXFP4;
     case DTYPE_IQ4_NL:
     case DTYPE_IQ4_XS: return LAYOUT_IQ4;
+    case DTYPE_FP8: return cols % 128 ? LAYOUT_FP8_32 : LAYOUT_FP8;
     default: return LAYOUT_COUNT;
     }
 }
@@ -150,12 +158,13 @@ void cuda_matrix_bytes(enum weight_layout f, int rows, int cols, size_t bytes[3]
                : f <= LAYOUT_F16            ? all * 2
                : cuda_layout_has_nibbles(f) ? all / 2
                                             : all;
-    bytes[1] = f <= LAYOUT_F16                       ? 0
+    bytes[1] = f <= LAYOUT_F16 || f >= LAYOUT_FP8    ? 0
                : f == LAYOUT_MXFP4                   ? groups
                : f == LAYOUT_Q2_K || f == LAYOUT_IQ4 ? groups * 4
                                                      : groups * 2; // an f16, or two 8-bit scales
     bytes[2] = f == LAYOUT_Q4_K || f == LAYOUT_Q5_K || f == LAYOUT_Q2_K ? supers * 4
-               : f == LAYOUT_Q5_1                                       ? groups * 4
+               : f == LAYOUT_Q5_1 || f == LAYOUT_FP8_32                 ? groups * 4
+               : f == LAYOUT_FP8                                        ? groups
                : f == LAYOUT_Q6_K                                       ? supers * 2
                                                                         : 0;
 }

@@ -11,6 +11,11 @@ KD_FN float table_element(const void *table, enum dtype dtype, int row, int n, i
         return load_kv(table, (size_t)row * (size_t)n + (size_t)i, dtype);
     struct quant e =
         quant_element(dtype, (const uint8_t *)table + (size_t)row * quant_row_bytes(dtype, n), i);
+    if (dtype == DTYPE_FP8) {
+        uint8_t q = (uint8_t)e.q;
+        float scale = kd_bits_float((uint32_t)e.scale);
+        return kd_bf16_to_float(kd_float_to_bf16(kd_mul(load_kv(&q, 0, DTYPE_F8_E4M3), scale)));
+    }
     if (dtype == DTYPE_IQ4_NL || dtype == DTYPE_IQ4_XS)
         e.q = quant_iq4(e.q);
     float v = dtype == DTYPE_MXFP4 ? kd_mul(kd_bits_float((uint32_t)e.scale << 23), (float)quant_e2m1(e.q))

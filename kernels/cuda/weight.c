@@ -49,7 +49,7 @@ static size_t part_biases(enum weight_role role, const struct tensor *t) {
 static bool matrix_alloc(struct device *dev, struct cuda_matrix *m, enum dtype dtype, int rows, int cols,
                          size_t *all) {
     size_t bytes[3];
-    m->layout = cuda_layout_of(dtype);
+    m->layout = cuda_layout_of(dtype, cols);
     m->rows = round_up(rows, 16);
     m->cols = round_up(cols, cuda_layout_k_step(m->layout));
     cuda_matrix_bytes(m->layout, m->rows, m->cols, bytes);
@@ -187,9 +187,10 @@ static bool find_segments(const struct device *dev, struct weight *w, const stru
 }
 
 // Whether so many ranks would have whole segments. The engine cuts between blocks of the type, and a pair of
-// BF16 is one (backend.h).
+// BF16, as which FP8 counts, is one (backend.h).
 static bool suits_exact(const struct weight *w, const struct weight_desc *desc, int world) {
-    int block = desc->part[0].dtype == DTYPE_BF16 ? 2 : dtype_block(desc->part[0].dtype);
+    enum dtype dtype = desc->part[0].dtype;
+    int block = dtype == DTYPE_BF16 || dtype == DTYPE_FP8 ? 2 : dtype_block(dtype);
     int64_t blocks = (desc->total + block - 1) / block;
     for (int rank = 1; rank < world; rank++)
         if (blocks * rank / world * block != columns_before(&w->matrix[0], desc->total, 8 / world * rank))

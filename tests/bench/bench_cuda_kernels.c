@@ -769,8 +769,8 @@ static void bench_page_copy(int layers, int kv_heads, int d) {
 
 void bench_gemms(void) {
     section("GEMMs", kernel_columns);
-    static const char *const layouts[] = {"F32",  "BF16", "F16",   "Q8_0", "Q4_0", "Q4_K",
-                                          "Q5_K", "Q6_K", "MXFP4", "Q2_K", "IQ4",  "Q5_1"};
+    static const char *const layouts[] = {"F32",  "BF16",  "F16",  "Q8_0", "Q4_0", "Q4_K", "Q5_K",
+                                          "Q6_K", "MXFP4", "Q2_K", "IQ4",  "Q5_1", "FP8",  "FP8_32"};
     static const int shapes[][2] = {{6144, 4096}, {28672, 4096}, {4096, 14336}, {896, 4864}};
     int n = tiny ? 32 : 4096, k = tiny ? 256 : 4096;
     for (int i = 0; i < 3; i++) { // what served models mostly have comes first

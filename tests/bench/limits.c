@@ -286,10 +286,10 @@ void limits_print_json(const struct limits *l) {
 }
 
 double limits_arithmetic(const struct limits *l, const char *dtype, const char **with) {
-    bool quantised = false, bf16 = strcmp(dtype, "BF16") == 0;
+    bool quantised = false, bf16 = strcmp(dtype, "BF16") == 0 || strcmp(dtype, "FP8") == 0;
     for (int t = 0; t < DTYPE_COUNT; t++)
         quantised |= strcmp(dtype, dtype_name((enum dtype)t)) == 0 && dtype_block((enum dtype)t) > 1;
-    if (quantised && l->int8 > 0) {
+    if (quantised && !bf16 && l->int8 > 0) {
         *with = l->int8_with;
         return l->int8;
     }

@@ -133,7 +133,7 @@ static inline void free_act_rows(struct act_rows *in) {
 
 // A file's matrix on the device, packed.
 static inline struct cuda_matrix matrix_alloc(enum dtype dtype, int rows, int cols) {
-    struct cuda_matrix w = {.layout = cuda_layout_of(dtype), .rows = (rows + 15) / 16 * 16};
+    struct cuda_matrix w = {.layout = cuda_layout_of(dtype, cols), .rows = (rows + 15) / 16 * 16};
     int step = cuda_layout_k_step(w.layout);
     size_t bytes[3];
     w.cols = (cols + step - 1) / step * step;

@@ -6,9 +6,10 @@
 #define FIXTURE_INSPECT &inspect_cuda
 #include "device.h"
 
-static const enum dtype types[] = {DTYPE_F32,    DTYPE_BF16, DTYPE_F16,   DTYPE_Q8_0,  DTYPE_Q4_0, DTYPE_Q4_K,
-                                   DTYPE_Q5_K,   DTYPE_Q6_K, DTYPE_MXFP4, DTYPE_Q4_1,  DTYPE_Q5_0, DTYPE_Q5_1,
-                                   DTYPE_IQ4_NL, DTYPE_Q2_K, DTYPE_Q3_K,  DTYPE_IQ4_XS};
+static const enum dtype types[] = {DTYPE_F32,    DTYPE_BF16, DTYPE_F16,    DTYPE_Q8_0,  DTYPE_Q4_0,
+                                   DTYPE_Q4_K,   DTYPE_Q5_K, DTYPE_Q6_K,   DTYPE_MXFP4, DTYPE_Q4_1,
+                                   DTYPE_Q5_0,   DTYPE_Q5_1, DTYPE_IQ4_NL, DTYPE_Q2_K,  DTYPE_Q3_K,
+                                   DTYPE_IQ4_XS, DTYPE_FP8};
 enum { NUM_TYPES = sizeof types / sizeof types[0] };
 
 // ---- routing
@@ -226,7 +227,8 @@ static void test_groups(void **state) {
 // With x a row for each slot, or for each row; by order without a bias, or with one, or with weights of x, too.
 static void check_gemm(enum dtype type, enum spread spread, int rows, int k, int E, bool gated, bool by_slot,
                        int order) {
-    int block = dtype_block(type), cols = block == 256 ? 256 : 96, N = 44, num = rows * k;
+    int block = dtype_block(type), cols = block == 256 || type == DTYPE_FP8 ? 256 : 96, N = 44,
+        num = rows * k;
     int group_rows = cuda_group_rows(rows, k, E);
     enum act act = (enum act)(num % NUM_ACTS);
     int x_rows = by_slot ? num : rows, parts = gated ? 2 : 1, each = (parts * (N + 7) / 8 * 8 + 15) / 16 * 16;

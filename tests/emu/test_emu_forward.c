@@ -13,9 +13,10 @@
 static void test_types(void **state) {
     (void)state;
     // every type of weight; head size 8 goes through the general attention, 64 through the fast one
-    static const enum dtype types[] = {
-        DTYPE_F32,   DTYPE_F16,  DTYPE_BF16, DTYPE_Q8_0, DTYPE_Q4_0,   DTYPE_Q4_K, DTYPE_Q5_K, DTYPE_Q6_K,
-        DTYPE_MXFP4, DTYPE_Q4_1, DTYPE_Q5_0, DTYPE_Q5_1, DTYPE_IQ4_NL, DTYPE_Q2_K, DTYPE_Q3_K, DTYPE_IQ4_XS};
+    static const enum dtype types[] = {DTYPE_F32,    DTYPE_F16,  DTYPE_BF16,   DTYPE_Q8_0,  DTYPE_Q4_0,
+                                       DTYPE_Q4_K,   DTYPE_Q5_K, DTYPE_Q6_K,   DTYPE_MXFP4, DTYPE_Q4_1,
+                                       DTYPE_Q5_0,   DTYPE_Q5_1, DTYPE_IQ4_NL, DTYPE_Q2_K,  DTYPE_Q3_K,
+                                       DTYPE_IQ4_XS, DTYPE_FP8};
     for (int i = 0; i < (int)(sizeof types / sizeof types[0]); i++) {
         bool big = dtype_block(types[i]) == 256; // rows of whole blocks
         int wide = big ? 256 : 64;

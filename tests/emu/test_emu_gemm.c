@@ -2,9 +2,10 @@
 // that a token's bits do not depend on its batch.
 #include "device.h"
 
-static const enum dtype types[] = {DTYPE_F32,    DTYPE_BF16, DTYPE_F16,   DTYPE_Q8_0,  DTYPE_Q4_0, DTYPE_Q4_K,
-                                   DTYPE_Q5_K,   DTYPE_Q6_K, DTYPE_MXFP4, DTYPE_Q4_1,  DTYPE_Q5_0, DTYPE_Q5_1,
-                                   DTYPE_IQ4_NL, DTYPE_Q2_K, DTYPE_Q3_K,  DTYPE_IQ4_XS};
+static const enum dtype types[] = {DTYPE_F32,    DTYPE_BF16, DTYPE_F16,    DTYPE_Q8_0,  DTYPE_Q4_0,
+                                   DTYPE_Q4_K,   DTYPE_Q5_K, DTYPE_Q6_K,   DTYPE_MXFP4, DTYPE_Q4_1,
+                                   DTYPE_Q5_0,   DTYPE_Q5_1, DTYPE_IQ4_NL, DTYPE_Q2_K,  DTYPE_Q3_K,
+                                   DTYPE_IQ4_XS, DTYPE_FP8};
 enum { NUM_TYPES = sizeof types / sizeof types[0] };
 
 // What blocks that share tiles need, for so many of them.
@@ -76,7 +77,7 @@ static void check(enum dtype type, int n, int k, int m, int order) {
 static void test_shapes(void **state) {
     (void)state;
     for (int i = 0; i < NUM_TYPES; i++) {
-        // 352: not whole steps of 64.
+        // 352: not whole steps of 64, nor 128 columns with a scale of FP8.
         int k = dtype_block(types[i]) == 256 ? 512 : dtype_block(types[i]) == 32 ? 352 : 172;
         check(types[i], 16, k, 1, 0);
         check(types[i], 37, k, 9, 1);
@@ -277,38 +278,68 @@ static void test_dequant(void **state) {
     rt_test_order(0);
 }
 
-// Every 4-bit float of MXFP4 with the least and the largest exponents; of 0 and 1, which give subnormal numbers, zero.
-static void test_exponents(void **state) {
-    (void)state;
-    enum { N = 16, K = 64, BLOCK = 17 };
-    static const uint8_t exponents[] = {0, 1, 2, 3, 127, 128, 252};
-    uint8_t file[N * K / 32 * BLOCK];
-    for (int b = 0; b < N * K / 32; b++) {
-        file[b * BLOCK] = exponents[b % 7];
-        for (int i = 0; i < 16; i++)
-            file[b * BLOCK + 1 + i] = (uint8_t)(i | (i + b) % 16 << 4);
-    }
-    struct tensor t = {file, DTYPE_MXFP4, 2, {N, K}};
-    struct ref_matrix ref = {file, DTYPE_MXFP4, N, K, NULL};
-    struct cuda_matrix w = matrix_alloc(DTYPE_MXFP4, N, K);
-    float *unit = must_calloc(K * K, sizeof *unit), *y = poisoned(sizeof(float) * K * N);
-    for (int k = 0; k < K; k++)
-        unit[k * K + k] = 1;
-    void *x = upload_act(unit, K * K, ACT_DTYPE_BF16);
-    matrix_pack(&w, &t, 0, 0);
-    for (int m = 16; m <= K; m += K - 16) {
-        struct cuda_gemm a = {.w = w, .x = x, .m = m, .ldx = K, .y = y, .ldy = N, .n = N};
+// Elements of a file's matrix (16, k) are what the first m columns of it times the unit matrix say, in any kernel.
+static void check_elements(const struct tensor *t, int k,
+                           float (*element)(const uint8_t *file, int row, int col)) {
+    enum { N = 16 };
+    struct cuda_matrix w = matrix_alloc(t->dtype, N, k);
+    float *unit = must_calloc((size_t)(k * k), sizeof *unit), *y = poisoned(sizeof(float) * (size_t)(k * N));
+    for (int i = 0; i < k; i++)
+        unit[i * k + i] = 1;
+    void *x = upload_act(unit, (size_t)(k * k), ACT_DTYPE_BF16);
+    matrix_pack(&w, t, 0, 0);
+    for (int m = 16; m <= k; m += k - 16) {
+        struct cuda_gemm a = {.w = w, .x = x, .m = m, .ldx = k, .y = y, .ldy = N, .n = N};
         cuda_gemm(rt, &a);
-        float *got = to_host(y, sizeof(float) * K * N);
-        for (int k = 0; k < m; k++)
+        float *got = to_host(y, sizeof(float) * (size_t)(k * N));
+        for (int i = 0; i < m; i++)
             for (int n = 0; n < N; n++)
-                assert_true(got[k * N + n] ==
-                            (exponents[(n * 2 + k / 32) % 7] < 2 ? 0 : ref_element(&ref, n, k)));
+                assert_true(got[i * N + n] == element(t->data, n, i));
         free(got);
     }
     free(unit);
     matrix_free(&w);
     rt_free(rt, x), rt_free(rt, y);
+}
+
+enum { MX_K = 64, MX_BYTES = 17, FP8_K = 256, FP8_BYTES = 36 };
+
+static float mxfp4_element(const uint8_t *file, int row, int col) {
+    struct ref_matrix m = {file, DTYPE_MXFP4, 16, MX_K, NULL};
+    return file[(row * MX_K + col) / 32 * MX_BYTES] < 2 ? 0 : ref_element(&m, row, col);
+}
+
+// Every 4-bit float of MXFP4 with the least and the largest exponents; of 0 and 1, which give subnormal numbers, zero.
+static void test_exponents(void **state) {
+    (void)state;
+    static const uint8_t exponents[] = {0, 1, 2, 3, 127, 128, 252};
+    uint8_t file[16 * MX_K / 32 * MX_BYTES];
+    for (int b = 0; b < 16 * MX_K / 32; b++) {
+        file[b * MX_BYTES] = exponents[b % 7];
+        for (int i = 0; i < 16; i++)
+            file[b * MX_BYTES + 1 + i] = (uint8_t)(i | (i + b) % 16 << 4);
+    }
+    check_elements(&(struct tensor){file, DTYPE_MXFP4, 2, {16, MX_K}}, MX_K, mxfp4_element);
+}
+
+// Not rounded to bf16: scales multiply the sums.
+static float fp8_element(const uint8_t *file, int row, int col) {
+    const uint8_t *block = file + (row * FP8_K + col) / 32 * FP8_BYTES;
+    return e4m3_to_float(block[4 + col % 32]) * ref_fetch(block, DTYPE_F32);
+}
+
+// Every number of E4M3, by scales of 24 bits.
+static void test_codes(void **state) {
+    (void)state;
+    uint8_t file[16 * FP8_K / 32 * FP8_BYTES];
+    for (int b = 0; b < 16 * FP8_K / 32; b++) {
+        uint8_t *block = &file[b * FP8_BYTES];
+        float scale = random_float() * ldexpf(1, b / 4 - 16);
+        memcpy(block, b % 4 ? block - FP8_BYTES : (const uint8_t *)&scale, 4);
+        for (int i = 0; i < 32; i++)
+            block[4 + i] = (uint8_t)((b * 32 + i) % 127 | (b * 32 + i) / 127 % 2 << 7);
+    }
+    check_elements(&(struct tensor){file, DTYPE_FP8, 2, {16, FP8_K}}, FP8_K, fp8_element);
 }
 
 int main(void) {
@@ -317,6 +348,7 @@ int main(void) {
         cmocka_unit_test(test_shapes),      cmocka_unit_test(test_batch_invariance),
         cmocka_unit_test(test_activations), cmocka_unit_test(test_logits),
         cmocka_unit_test(test_dequant),     cmocka_unit_test(test_exponents),
+        cmocka_unit_test(test_codes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,9 +5,10 @@ enum { SCHEDULES = 4 };
 
 static void test_embed(void **state) {
     (void)state;
-    static const enum dtype types[] = {
-        DTYPE_F32,   DTYPE_F16,  DTYPE_BF16, DTYPE_Q8_0, DTYPE_Q4_0,   DTYPE_Q4_K, DTYPE_Q5_K, DTYPE_Q6_K,
-        DTYPE_MXFP4, DTYPE_Q4_1, DTYPE_Q5_0, DTYPE_Q5_1, DTYPE_IQ4_NL, DTYPE_Q2_K, DTYPE_Q3_K, DTYPE_IQ4_XS};
+    static const enum dtype types[] = {DTYPE_F32,    DTYPE_F16,  DTYPE_BF16,   DTYPE_Q8_0,  DTYPE_Q4_0,
+                                       DTYPE_Q4_K,   DTYPE_Q5_K, DTYPE_Q6_K,   DTYPE_MXFP4, DTYPE_Q4_1,
+                                       DTYPE_Q5_0,   DTYPE_Q5_1, DTYPE_IQ4_NL, DTYPE_Q2_K,  DTYPE_Q3_K,
+                                       DTYPE_IQ4_XS, DTYPE_FP8};
     enum { V = 37, ROWS = 5, POSITIONS = 9 };
     float *added = random_floats(POSITIONS * 256, 1),
           *d_added = to_device(added, POSITIONS * 256 * sizeof *added);

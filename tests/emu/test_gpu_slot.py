@@ -199,7 +199,7 @@ def check_benchmark(kernels, steps, launched):
                    "gemm, experts", "sum of experts", "gate of attention", "norm, RoPE, write of latents", "latent attention",
                    "general latent attention", "convolution", "norms of recurrence", "recurrence", "gated norm"):
         assert any(k["kernel"] == kernel for k in kernels), kernel
-    for weights in ("F32", "BF16", "F16", "Q8_0", "Q4_0", "Q4_K", "Q5_K", "Q6_K", "MXFP4"):
+    for weights in ("F32", "BF16", "F16", "Q8_0", "Q4_0", "Q4_K", "Q5_K", "Q6_K", "MXFP4", "FP8"):
         assert any(k["kernel"] == "gemm" and k["shape"].startswith(weights + " ") for k in kernels), weights
 
     def names(some):

@@ -208,6 +208,11 @@ ROWS = [
     (CUDA % "multiply.c", "w->layout != LAYOUT_F32 ? dev->work.num_decode : m;", "w->layout != LAYOUT_F32 ? 0 : m;",
          "test_emu_forward"),  # decodes go through cuBLASLt beside a long prompt
     (CUDA % "multiply.c", "others > CUDA_TOKENS && dev->cublas && ", "others > CUDA_TOKENS && ", "test_emu_forward"),  # exact: long prompts go through cuBLASLt
+    (CUDA % "gemm_common.cuh", "w.layout == LAYOUT_FP8 ? 2 : 0", "2", "test_emu_gemm"),  # FP8: a scale of 128 columns where each 32 have theirs
+    (CUDA % "gemm_common.cuh", "size & 0x07f007f0u", "size & 0x07e007e0u", "test_emu_gemm"),  # FP8: the last bit of a number
+    (CUDA % "pack.cu", "i % 4 < 2 ? 1 + i % 2 * 2 : i % 2 * 2", "i % 4", "test_emu_gemm"),  # FP8: columns in another order
+    (CUDA % "pack.cu", "return cols % 128 ? LAYOUT_FP8_32 : LAYOUT_FP8;", "return cols % 32 ? LAYOUT_FP8_32 : LAYOUT_FP8;", "test_emu_gemm"),  # FP8: rows of part of 128 columns
+    (CUDA % "rows.cu", "if (dtype == DTYPE_FP8) {", "if (false) {", "test_emu_rows"),  # FP8: rows of a table as of f16
     (CUDA % "attn_latent.cu", "        __syncthreads(); // the probabilities of all warps are there\n", "", "test_emu_latent"),  # latent: probabilities are read before they are there
     (CUDA % "attn_latent.cu", "        __syncthreads(); // the stage is written again\n", "", "test_emu_latent"),  # latent: a stage is written while others read it
     (CUDA % "attn_latent.cu", "bool ok = pos >= it.begin && pos < it.end;", "bool ok = true;", "test_emu_latent"),  # latent: NaN of slots that are not the sequence's

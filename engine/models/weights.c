@@ -330,6 +330,8 @@ static struct row_runs find_part(const struct loader *l, const struct weight_slo
         *model_file_find(l->f, part_name(l->whole, s, fused ? FUSED_PART : part, bias, layer, name));
     const struct slot_part *p = &s->part[part];
     int dim = row_dim(s, part);
+    if (fused && s->fused_shape)
+        return (struct row_runs){t, 1, t.bytes};
     if (p->stacked) {
         uint64_t n = (uint64_t)t.view.shape[0];
         t.bytes /= n;
@@ -342,7 +344,7 @@ static struct row_runs find_part(const struct loader *l, const struct weight_slo
     uint64_t all = (uint64_t)t.view.shape[dim], outer = 1, rows = all, turn = all, before = 0;
     for (int i = 0; i < dim; i++)
         outer *= (uint64_t)t.view.shape[i];
-    if (fused && !s->fused_shape) {
+    if (fused) {
         rows = (uint64_t)part_rows(l->whole, s, part, layer);
         before = (uint64_t)rows_before(l->whole, s, part, layer);
     } else if (p->each) {

@@ -89,6 +89,22 @@ def test_quantised(tmp_path, method):
         assert max(abs(a["logprob"] - b["logprob"]) for a, b in zip(alone, of_file)) < 0.05
 
 
+def test_keys_and_values_in_one(tmp_path):
+    """A quantised kv_b_proj, of which the loader makes two matrices, gives what its numbers give as floats."""
+    sizes = ("--arch", "deepseek2", "--hidden", "128", "--heads", "2", "--kv-b", "--q-lora", "64", "--rope-dim", "16", "--nope-dim", "32",
+             "--v-dim", "32", "--kv-lora", "128", "--ffn", "256", "--no-tied", "--layers", "1")  # fmt: skip
+
+    def got(model):
+        words = ("-p", "the sea, and then", "-n", "8", "--temperature", "0", "--raw", "--ignore-eos", "--json", "--logprobs", "1")
+        return [t["logprob"] for t in json.loads(run("generate", model, *words, "--device", "ref").stdout)["logprobs"]]
+
+    assert got(make("make_folder.py", tmp_path / "x", *sizes, "--method", "fp8-row")) == got(
+        make("make_gguf.py", tmp_path / "x.gguf", *sizes, "--method", "fp8-row"))  # fmt: skip
+    quantised = make("make_gguf.py", tmp_path / "q8.gguf", *sizes, "--type", "q8_0")
+    subprocess.run([sys.executable, str(goldens.ROOT / "tests/tools/dequantise_gguf.py"), quantised, tmp_path / "f32.gguf"], check=True)
+    assert max(abs(a - b) for a, b in zip(got(quantised), got(tmp_path / "f32.gguf"), strict=True)) < 0.01
+
+
 @pytest.mark.parametrize("file, change, word", [
     ("config.json", lambda c: c.update(model_type="nobody"), "model_type 'nobody' is not supported yet"),
     ("config.json", lambda c: c.update(rope_scaling={"rope_type": "magic"}), "rope_type at byte"),

@@ -21,7 +21,7 @@ __thread context *ctx;
 int order;
 const watcher *watching;
 
-enum { STACK_BYTES = 128 << 10, GUARD_BYTES = 1 << 16 };
+enum { STACK_BYTES = 128 << 10, COLOURS = 16, COLOUR_BYTES = 256, GUARD_BYTES = 1 << 16 };
 
 void die(const char *what) {
     fprintf(stderr, "emulator: %s (block %u,%u,%u", what, ctx->block_id.x, ctx->block_id.y, ctx->block_id.z);
@@ -35,12 +35,13 @@ void die(const char *what) {
 
 extern "C" void emu_switch(void **save, void *to);
 
-// Saves what the calling convention asks a callee to keep, and continues on another stack.
+// Saves what the calling convention asks a callee to keep, and continues on another stack: by a jump, as a processor predicts
+// that `ret` goes where the last call came from, and is wrong each time.
 #if defined(__x86_64__)
 __asm__(".text\n.local emu_switch\n.type emu_switch,@function\nemu_switch:\n"
         "push %rbp\npush %rbx\npush %r12\npush %r13\npush %r14\npush %r15\n"
         "mov %rsp,(%rdi)\nmov %rsi,%rsp\n"
-        "pop %r15\npop %r14\npop %r13\npop %r12\npop %rbx\npop %rbp\nret\n");
+        "pop %r15\npop %r14\npop %r13\npop %r12\npop %rbx\npop %rbp\npop %rcx\njmp *%rcx\n");
 UNSANITIZED static void *new_stack(char *top, void (*entry)()) {
     void **s = (void **)((uintptr_t)top & ~(uintptr_t)15);
     *--s = nullptr; // a return address, so that entry finds the stack aligned as after a call
@@ -68,7 +69,9 @@ UNSANITIZED static void *new_stack(char *top, void (*entry)()) {
 #error "write emu_switch for this processor"
 #endif
 
-UNSANITIZED static char *stack_of(const fiber *f) { return ctx->stacks + (size_t)(f - ctx->fibers) * STACK_BYTES; }
+UNSANITIZED static char *stack_of(const fiber *f) {
+    return ctx->stacks + (size_t)(f - ctx->fibers) * STACK_BYTES;
+}
 
 // AddressSanitizer is not told: it would have to know which stack is whose only for exceptions, longjmp() and a copy of
 // the stack that outlives its function, and telling it costs more than the switch.
@@ -235,6 +238,8 @@ void ldmatrix4(uint32_t r[4], const void *row, bool transposed) {
 
 // ---- asynchronous copies
 
+static copies *mine() { return &ctx->in_flight[ctx->current - ctx->fibers]; }
+
 void copy_async(void *dst, const void *src, int bytes, bool ok) {
     fiber *f = ctx->current;
     if (f->num_copies == MAX_COPIES)
@@ -242,15 +247,15 @@ void copy_async(void *dst, const void *src, int bytes, bool ok) {
     if (((uintptr_t)dst | (uintptr_t)src) & (uintptr_t)(bytes - 1))
         die("an asynchronous copy is not aligned");
     memset(dst, 0xff, (size_t)bytes); // what was there must not look valid
-    f->copies[f->num_copies++] = {dst, ok ? src : nullptr, bytes,
-                                  watching ? watching->copy_issued(dst, bytes) : 0};
+    mine()->all[f->num_copies++] = {dst, ok ? src : nullptr, bytes,
+                                    watching ? watching->copy_issued(dst, bytes) : 0};
 }
 
 void copy_commit() {
     fiber *f = ctx->current;
     if (f->num_groups == MAX_GROUPS)
         die("too many groups of asynchronous copies");
-    f->group_end[f->num_groups++] = f->num_copies;
+    mine()->group_end[f->num_groups++] = f->num_copies;
 }
 
 void copy_wait(int keep) {
@@ -258,9 +263,10 @@ void copy_wait(int keep) {
     int done = f->num_groups - keep;
     if (done <= 0)
         return;
-    int end = f->group_end[done - 1];
+    copies *m = mine();
+    int end = m->group_end[done - 1];
     for (int i = 0; i < end; i++) {
-        const copy *c = &f->copies[i];
+        const copy *c = &m->all[i];
         if (c->src)
             memcpy(c->dst, c->src, (size_t)c->bytes);
         else
@@ -268,10 +274,10 @@ void copy_wait(int keep) {
         if (watching)
             watching->copy_landed(c);
     }
-    memmove(f->copies, f->copies + end, sizeof(copy) * (size_t)(f->num_copies - end));
+    memmove(m->all, m->all + end, sizeof(copy) * (size_t)(f->num_copies - end));
     f->num_copies -= end;
     for (int i = done; i < f->num_groups; i++)
-        f->group_end[i - done] = f->group_end[i] - end;
+        m->group_end[i - done] = m->group_end[i] - end;
     f->num_groups -= done;
 }
 
@@ -329,7 +335,8 @@ UNSANITIZED static void start_fibers() {
         f->st = READY;
         f->waited = false;
         f->num_copies = f->num_groups = 0;
-        f->sp = new_stack(stack_of(f) + STACK_BYTES, fiber_main);
+        // their tops lie in different sets of the caches
+        f->sp = new_stack(stack_of(f) + STACK_BYTES - (i % COLOURS) * COLOUR_BYTES, fiber_main);
         if (f->lane == 0)
             ctx->warps[f->warp] = {};
         ctx->warps[f->warp].live |= 1u << f->lane;
@@ -390,17 +397,17 @@ struct keeper {
 #endif
         munmap(context->stacks, (size_t)MAX_THREADS * STACK_BYTES);
         munmap(context->shared_pages, MAX_SHARED + GUARD_BYTES);
-        free(context);
+        munmap(context, sizeof *context);
     }
 };
 static thread_local keeper keep;
 
 static context *open_context() {
-    context *c = (context *)calloc(1, sizeof *c);
     int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, rw = PROT_READ | PROT_WRITE;
+    context *c = (context *)mmap(nullptr, sizeof *c, rw, flags, -1, 0);
     void *stacks = mmap(nullptr, (size_t)MAX_THREADS * STACK_BYTES, rw, flags, -1, 0);
     void *pages = mmap(nullptr, MAX_SHARED + GUARD_BYTES, rw, flags, -1, 0);
-    if (!c || stacks == MAP_FAILED || pages == MAP_FAILED ||
+    if (c == MAP_FAILED || stacks == MAP_FAILED || pages == MAP_FAILED ||
         mprotect((char *)pages + MAX_SHARED, GUARD_BYTES, PROT_NONE) != 0) {
         fprintf(stderr, "emulator: no memory for fibers\n");
         abort();

@@ -65,15 +65,19 @@ struct copy {
     uint32_t number; // of all copies of the block, from 1
 };
 
-struct fiber {
+struct alignas(64) fiber { // of one line of the cache: switches are most of what the emulator does
     void *sp;
+    const void *site; // of the __syncthreads() it stands at
     uint3 tid;
     int lane, warp;
     state st;
-    bool waited;      // for the kernel before
-    const void *site; // of the __syncthreads() it stands at
-    copy copies[MAX_COPIES];
-    int num_copies, group_end[MAX_GROUPS], num_groups;
+    int num_copies, num_groups;
+    bool waited; // for the kernel before
+};
+
+struct copies { // in flight, of one thread
+    copy all[MAX_COPIES];
+    int group_end[MAX_GROUPS];
 };
 
 typedef void collective_fn(void **args, unsigned mask);
@@ -86,6 +90,7 @@ struct warp {
 
 struct context {
     fiber fibers[MAX_THREADS];
+    copies in_flight[MAX_THREADS];
     warp warps[MAX_THREADS / WARP];
     fiber *current;
     int num_threads, num_alive, num_at_block;
@@ -97,7 +102,8 @@ struct context {
     void *body_arg;
 };
 
-extern __thread context *ctx;
+// Read at every step of a kernel: not through a call, in the module either.
+extern __thread context *ctx __attribute__((tls_model("initial-exec")));
 extern int order; // the schedule
 
 [[noreturn]] void die(const char *what);

@@ -177,7 +177,7 @@ void check_memory(const wgmma_args &p) {
 }
 
 void compute(const product &p, float *sum) {
-    static thread_local float A[DEPTH * ROWS], B[DEPTH * MAX_WIDTH];
+    float A[DEPTH * ROWS], B[DEPTH * MAX_WIDTH];
     const wgmma_args &x = p.args;
     if (x.a) {
         for (int l = 0; l < WARP; l++)

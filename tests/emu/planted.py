@@ -4,7 +4,7 @@
     planted.py BUILD [part of a bug's name ...]
 
 Without a name every third, with QUIRE_SLOW=1 all. These are rows of tests/mutate.py, but quick: of each, the one source is
-compiled, at -O1, and linked with what the build has of everything else, and the one case of a test runs that should notice.
+compiled, at -O0, and linked with what the build has of everything else, and the one case of a test runs that should notice.
 Nothing but BUILD/tests/planted is written: there lie copies of kernels/cuda, of which one file at a time is wrong. First the
 same is done without a bug, and must pass.
 """
@@ -153,7 +153,7 @@ class Build:
         at = next(i for i, w in enumerate(words) if w.startswith("-I"))
         out = os.path.join(self.work, name + ".o")
         words[at:at] = ["-I" + os.path.join(self.work, "cuda")]
-        made = self.run(words + ["-O1", "-w", "-UQUIRE_HAVE_CMOCKA", "-c", path, "-o", out])
+        made = self.run(words + ["-O0", "-w", "-UQUIRE_HAVE_CMOCKA", "-c", path, "-o", out])
         if made.returncode != 0:
             sys.exit(f"{name} does not compile:\n{made.stdout[-3000:]}")
         return out
@@ -178,14 +178,14 @@ class Build:
         return program
 
     def passes(self, program, case):
-        """Whether the case passes, and what was printed."""
+        """Whether the case passes, None if it hung, and what was printed."""
         env = {**os.environ, "QUIRE_RUN": case}
         env.pop("QUIRE_EMULATED_LAUNCHES", None)
         env.setdefault("QUIRE_TEST_DATA", os.path.join(ROOT, "..", "shared", "data"))
         try:
             ran = self.run([program], env=env, timeout=TIMEOUT)
         except subprocess.TimeoutExpired:
-            return False, "hung"
+            return None, f"nothing after {TIMEOUT} s"
         return ran.returncode == 0, ran.stdout
 
 
@@ -231,8 +231,8 @@ def main():
         with open(copy, "w", encoding="utf-8") as f:
             f.write(text)
         ok, _ = build.passes(program, case)
-        survived += ok
-        print(f"{'SURVIVED' if ok else 'found':9} {time.monotonic() - start:5.1f} s  {test} {case}: {file}: {bug}", flush=True)
+        survived += ok is not False
+        print(f"{'HUNG' if ok is None else 'SURVIVED' if ok else 'found':9} {time.monotonic() - start:5.1f} s  {test} {case}: {file}: {bug}", flush=True)
     print(f"{len(chosen) - survived} of {len(chosen)} bugs found")
     return 1 if survived else 0
 

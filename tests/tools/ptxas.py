@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Compiles the CUDA kernels and reads what ptxas says: no spills, registers and shared memory within a table.
 
-    ptxas.py [--nvcc nvcc] [--archs 80,89,90a,100] [--print]
+    ptxas.py [--nvcc nvcc] [--archs 80,89,90a,100] [--print] [--logs FOLDER]
     ptxas.py --launches FOLDER
 
 The table is kernels/cuda/registers.txt: a row per kernel with the most registers and the threads and bytes of shared
 memory that a launcher asks for at most, which is not ptxas' to know: --launches compares them with what the tests on the emulator did ask for (QUIRE_EMULATED_LAUNCHES=FOLDER, see
-kernels/cuda/emu/rt_emu.cpp), and needs nm instead of nvcc. --print writes rows from what is measured.
+kernels/cuda/emu/rt_emu.cpp), and needs nm instead of nvcc. --print writes rows from what is measured. --logs reads what ptxas said when the module was built,
+in FOLDER/SOURCE.o.log, and compiles nothing.
 
 Without nvcc the compile gate cannot be: it says SKIPPED and ends with 77, or with QUIRE_REQUIRE_NVCC set fails.
 Standard library only.
@@ -54,24 +55,29 @@ def table():
     return rows
 
 
-def compile_all(nvcc, archs):
+def read_all(nvcc, archs, logs):
     """{kernel: {arch: (registers, spilled bytes, static shared bytes)}}, kernels by demangled name without template arguments
     that differ only in type."""
     found = {}
-    with tempfile.TemporaryDirectory() as tmp:
-        for source in SOURCES + [HOPPER] * ("90a" in archs):
-            command = [nvcc, "-std=c++17", "-O3", "-ftz=true", "-Xcompiler=-fPIC", "-Xptxas=-v", "--threads", "2"]
-            command += [f"-gencode=arch=compute_{a},code=sm_{a}" for a in archs if source != HOPPER or a == "90a"]
-            command += ["-DQUIRE_SM90A"] * (source == HOPPER)
-            command += [f"-I{os.path.join(ROOT, d)}" for d in ("base", "include", "kernels", "kernels/cuda")]
-            command += ["-c", os.path.join(CUDA, source), "-o", os.path.join(tmp, "o")]
-            run = subprocess.run(command, capture_output=True, text=True)
-            if run.returncode != 0:
-                sys.exit(run.stderr)
-            if "serialized" in run.stdout + run.stderr:  # products of warpgroups that ptxas makes wait for each other
-                sys.exit(run.stdout + run.stderr)
-            read(run.stdout + run.stderr, found)
+    for source in SOURCES + [HOPPER] * ("90a" in archs):
+        text = open(os.path.join(logs, source + ".o.log")).read() if logs else compile_one(nvcc, archs, source)
+        if "serialized" in text:  # products of warpgroups that ptxas makes wait for each other
+            sys.exit(text)
+        read(text, found)
     return found
+
+
+def compile_one(nvcc, archs, source):
+    with tempfile.TemporaryDirectory() as tmp:
+        command = [nvcc, "-std=c++17", "-O3", "-ftz=true", "-Xcompiler=-fPIC", "-Xptxas=-v", "--threads", "2"]
+        command += [f"-gencode=arch=compute_{a},code=sm_{a}" for a in archs if source != HOPPER or a == "90a"]
+        command += ["-DQUIRE_SM90A"] * (source == HOPPER)
+        command += [f"-I{os.path.join(ROOT, d)}" for d in ("base", "include", "kernels", "kernels/cuda")]
+        command += ["-c", os.path.join(CUDA, source), "-o", os.path.join(tmp, "o")]
+        run = subprocess.run(command, capture_output=True, text=True)
+        if run.returncode != 0:
+            sys.exit(run.stderr)
+        return run.stdout + run.stderr
 
 
 def read(text, found):
@@ -150,6 +156,7 @@ def main():
     p.add_argument("--archs", default="80,89,90a,100")
     p.add_argument("--print", action="store_true")
     p.add_argument("--launches")
+    p.add_argument("--logs")
     a = p.parse_args()
     if a.launches:
         sys.exit(check_launches(a.launches))
@@ -157,7 +164,7 @@ def main():
         print(f"SKIPPED: there is no {a.nvcc}; spills, registers and static shared memory of the CUDA kernels are not checked")
         sys.exit(1 if os.environ.get("QUIRE_REQUIRE_NVCC") else 77)
     archs = a.archs.split(",")
-    found, limits, bad = compile_all(a.nvcc, archs), {} if a.print else table(), 0
+    found, limits, bad = read_all(a.nvcc, archs, a.logs), {} if a.print else table(), 0
     for kernel in sorted(found):
         most = max(r[0] for arch in found[kernel].values() for r in arch)
         spills = [(arch, r[3], r[1]) for arch, rows in found[kernel].items() for r in rows if r[1] > 0]

@@ -315,10 +315,10 @@ ROWS = [
     (QUANTS_H, "(p[8 + s % 4] >> s / 4 * 2 & 3) << 4) - 32;", "(p[8 + s % 4] >> s / 4 * 2 & 3) << 4);",
            "test_quants"),  # Q3_K's scales without a sign
     (PACK, "if (left < LANES || cols % pack_block(dtype))", "if (false)", "test_kernels"),  # rows past the matrix are not zero
-    (POOL, "p->turn = (uint16_t)(p->turn + !p->alone);", "p->turn++;", "test_kernels"),  # an old note of what is left looks new
-    (POOL, "            pool_partition(p->num_items, thread, p->num_threads, begin, end);", "            *begin = *end;", "test_kernels"),  # nothing is left
-    (POOL, "            *begin = *end - piece;", "            *end = *begin + piece;", "test_kernels"),  # a helper takes what its owner will
-    (POOL, "i <= HELPED && i < p->num_threads", "i < 1", "test_kernels"),  # nobody helps
+    (POOL, "p->turn = (uint16_t)(p->turn + !p->alone);", "p->turn++;", "test_pool"),  # an old note of what is left looks new
+    (POOL, "            pool_partition(p->num_items, thread, p->num_threads, begin, end);", "            *begin = *end;", "test_pool"),  # nothing is left
+    (POOL, "            *begin = *end - piece;", "            *end = *begin + piece;", "test_pool"),  # a helper takes what its owner will
+    (POOL, "i <= HELPED && i < p->num_threads", "i < 1", "test_pool"),  # nobody helps
     (GEMM, "at->num_panels == 2 ? first + p->panel_bytes : first", "first", "test_ops"),  # the second panel is the first
     (GEMM, "g++, y += LANES, rows_left", "g++, rows_left", "test_ops"),  # and lies where the first does
     (GEMM, "                 job->finish == FINISH_ADD);", "                 false);", "test_ops"),  # the residual is lost

@@ -312,15 +312,16 @@ static void storm(int rounds) {
 static void test_storm(void **state) {
     (void)state;
     static const int cases[][2] = {{0, 0}, {0, 2}, {2, 0}, {4, 0}, {2, 1}, {2, 4}, {5, 8}};
+    const int rounds = SLOW ? 2 : 4;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         stages = cases[i][0], depth = cases[i][1];
-        storm(i == 0 ? 12 : 4);
+        storm(i == 0 ? 3 * rounds : rounds);
     }
     stages = depth = 0;
     target_itl_ns = 1;
-    storm(4);
+    storm(rounds);
     depth = 2; // no pace there
-    storm(4);
+    storm(rounds);
     target_itl_ns = depth = 0;
 }
 

@@ -9,7 +9,7 @@
 enum status settings_kv_dtype(const char *name, enum dtype weights, enum dtype *dtype, bool *either,
                               struct err *err) {
     bool automatic = !name || strcmp(name, "auto") == 0;
-    *either = automatic && weights == DTYPE_BF16;
+    *either = automatic && (weights == DTYPE_BF16 || weights == DTYPE_FP8);
     if (automatic)
         *dtype = weights == DTYPE_F32 ? DTYPE_F32 : DTYPE_F16;
     else if (strcmp(name, "f32") == 0)

@@ -5,7 +5,7 @@
 #include "tensor.h"
 
 // The names of --kv-cache-dtype; NULL is auto: F32 with F32 weights, so that nothing is rounded, else F16, which
-// halves the bytes and keeps 11 bits; with BF16 weights *either: the device may take BF16. STATUS_INVALID: no such name.
+// halves the bytes and keeps 11 bits; with BF16 weights, or FP8, *either: the device may take BF16. STATUS_INVALID: no such name.
 enum status settings_kv_dtype(const char *name, enum dtype weights, enum dtype *dtype, bool *either,
                               struct err *err);
 // The names of --dtype, which are vLLM's and those of --kv-cache-dtype; auto and NULL give DTYPE_COUNT: as in the

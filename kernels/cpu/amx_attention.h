@@ -8,8 +8,6 @@ enum { HALF_PAIRS = PAIRS / 2, STRIPE = 4 }; // pairs of a product; dimensions o
 _Static_assert((int)HALF_PAIRS == ATTN_TILE / 2 && (int)STRIPE == STEP_TILES,
                "a tile of values; tiles 0 to 3 are sums");
 
-static int round_lanes(int d) { return (d + LANES - 1) / LANES * LANES; }
-
 // B of a product: `rows` of 8 rows of n of 16 pairs each, `stride` bytes from row to row, as they lie or, where something
 // is missing or they are of int8, as bf16 in `wide`, zeros for what is missing.
 INLINE const void *load_pairs(uint16_t (*wide)[2 * LANES], const char *from, size_t *stride, int rows, int n,
@@ -73,11 +71,11 @@ INLINE void tile_scores(float *scores, const uint16_t *q, size_t ld, const struc
     EACH_TILE(SCORES)
 }
 
-// out (n, d) of dimensions from i on, `num` times 16, plus what `tiles` of values give from the first-th token of the step on
+// Adds tiles [tile, end) of values, which all queries attend to as a whole, to `num` times 16 dimensions of out from i on.
 INLINE void tile_values(float *out, struct attn_probs *w, const struct attn_chunk *c, int tile, int end,
                         int i, const int num, const enum dtype dtype) {
     const int d = c->value_dim;
-    const size_t ld = (size_t)round_lanes(d) * sizeof(float), pair = 2 * kv_bytes_of(dtype);
+    const size_t ld = (size_t)out_stride(c) * sizeof(float), pair = 2 * kv_bytes_of(dtype);
     uint16_t wide[HALF_PAIRS][2 * LANES];
 #define OUT(t)                                                                                               \
     if (t < num)                                                                                             \
@@ -133,7 +131,7 @@ INLINE void few_values(float *out, const struct attn_probs *w, const struct attn
                 sum[1].v = _mm512_fmadd_ps(_mm512_castsi512_ps(_mm512_and_si512(v, high)),
                                            _mm512_set1_ps(bf16_to_float(p[1])), sum[1].v);
         }
-        float *at = out + t * round_lanes(d) + i;
+        float *at = out + t * out_stride(c) + i;
         v16_store(at, v16_add(v16_load(at), v16_add(sum[0], sum[1])));
     }
 }

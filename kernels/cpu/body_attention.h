@@ -88,7 +88,7 @@ INLINE void scores_queries(float *scores, const struct attn_chunk *c, enum dtype
 INLINE void values_tile(float *out, struct attn_probs *w, const struct attn_chunk *c, enum dtype dtype,
                         int begin, int end, int t0, int i, const int n, const int num_vectors) {
     struct prefetch_cursor prefetch = w->prefetch;
-    int d = c->value_dim, stride = (d + LANES - 1) / LANES * LANES;
+    int d = c->value_dim, stride = out_stride(c);
     bool pairs = is_paired(dtype);
     int step = pairs ? 2 : 1; // tokens
     size_t size = kv_bytes_of(dtype), row = (size_t)(step * d) * size;
@@ -221,7 +221,7 @@ INLINE uint16_t pair_part(const void *p, enum dtype dtype, int i) {
 // hold anything, so its value is zero, as its probability is.
 INLINE void values_half_pair(float *out, const struct attn_probs *w, const struct attn_chunk *c,
                              enum dtype dtype, int token, int t, int used) {
-    int d = c->value_dim, stride = (d + LANES - 1) / LANES * LANES, at0 = token % ATTN_TILE * d;
+    int d = c->value_dim, stride = out_stride(c), at0 = token % ATTN_TILE * d;
     const void *tile = c->values[token / ATTN_TILE];
     uint32_t p = pair_at(w->pairs + t * ATTN_STEP + token % ATTN_STEP);
     for (int i = 0; i < d; i += LANES) {

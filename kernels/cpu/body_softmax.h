@@ -52,6 +52,9 @@ INLINE void prefetch_lines(struct prefetch_cursor *a, const int n) {
     }
 }
 
+// Floats from query to query of out
+INLINE int out_stride(const struct attn_chunk *c) { return (c->value_dim + LANES - 1) / LANES * LANES; }
+
 INLINE size_t kv_tile_bytes(int dim, enum dtype dtype) {
     return (size_t)(ATTN_TILE * dim) * kv_bytes_of(dtype);
 }
@@ -145,7 +148,7 @@ INLINE void softmax_step(struct attn_probs *w, struct attn_chunk *c, enum dtype 
 
 // What is left of `out` beside a new maximum
 INLINE void rescale_out(struct attn_probs *w, const struct attn_chunk *c) {
-    int stride = (c->value_dim + LANES - 1) / LANES * LANES;
+    int stride = out_stride(c);
     for (int t = 0; t < c->num_queries; t++) {
         for (int i = 0; i < stride; i += LANES) {
             float *out = c->out + t * stride + i;
@@ -157,7 +160,7 @@ INLINE void rescale_out(struct attn_probs *w, const struct attn_chunk *c) {
 
 // A chunk's first step starts from nothing.
 INLINE void attend_start(struct attn_chunk *c) {
-    int stride = (c->value_dim + LANES - 1) / LANES * LANES;
+    int stride = out_stride(c);
     if (c->step0 > 0)
         return;
     v16_store(c->max, v16_set1(-INFINITY));

@@ -367,7 +367,7 @@ ROWS = [
     (AMX_ATTENTION, "rows >= HALF_PAIRS && n >= LANES", "n >= LANES", "test_kernels"),  # dimensions that a tile of keys has not
     (AMX_ATTENTION, "        rescale_out(&w, c);\n        step_values", "        step_values", "test_canonical"),  # sums by an old maximum
     (AMX_ATTENTION, "tile * ATTN_TILE % ATTN_STEP, ATTN_STEP * sizeof *w->pairs", "0, ATTN_STEP * sizeof *w->pairs", "test_canonical"),  # the first tile's probabilities for all
-    (AMX_ATTENTION, "struct v16 sum[2] = {v16_set1(0), v16_set1(0)}", "struct v16 sum[2] = {v16_load(out + t * round_lanes(d) + i), v16_set1(0)}", "test_canonical"),  # another order
+    (AMX_ATTENTION, "struct v16 sum[2] = {v16_set1(0), v16_set1(0)}", "struct v16 sum[2] = {v16_load(out + t * out_stride(c) + i), v16_set1(0)}", "test_canonical"),  # another order
     ("kernels/cpu/cpu.c", "kernels->tiles && takes_bf16_cache(config) ? DTYPE_BF16", "takes_bf16_cache(config) ? DTYPE_BF16", "test_ops"),  # a cache of bf16 on every machine
     (AMX, "act_sum(a + i / 2, i % 2)", "act_sum(a + i / 2, 0)", "test_kernels"),  # both halves' minima by the first one's sum
     (FMA, "s->acc[v][t], odd[v], x.odd[t][i]", "s->acc[v][t], odd[v], x.even[t][i]", "test_kernels"),  # one half of a pair times the other's

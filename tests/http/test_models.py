@@ -114,15 +114,25 @@ def shared_by_two(start, golden, flag, alone):
     return reason or "✔"
 
 
+def small_cache(start, golden, blocks):
+    """A server, and whether it holds a request."""
+    small = serve(start, golden, "--num-kv-blocks", blocks, "--no-enable-prefix-caching")
+    return small, small.get("/v1/models").json()["data"][0]["max_model_len"] >= 256
+
+
 def preempted(start, golden, server):
     """Eight requests in the smallest cache that holds one: others wait, or give way and begin again. server: with room for all.
     "–": none had to, because all layers have windows."""
     tokens = 256 - len(golden["prompt_ids"])
     alone = ask(server, golden, tokens=tokens)
-    for blocks in range(16, 80):
-        small = serve(start, golden, "--num-kv-blocks", blocks, "--no-enable-prefix-caching")
-        if small.get("/v1/models").json()["data"][0]["max_model_len"] < 256:
-            continue
+    least, most = 16, 80
+    if small_cache(start, golden, least)[1]:
+        most = least
+    while least < most:  # by halves
+        middle = (least + most) // 2
+        least, most = (least, middle) if small_cache(start, golden, middle)[1] else (middle + 1, most)
+    for blocks in range(least, 80):
+        small, _ = small_cache(start, golden, blocks)
         assert ask(small, golden, times=8, tokens=tokens) == alone
         if float(re.search(r"^vllm:num_preemptions_total\S* (\S+)", small.get("/metrics").body.decode(), re.MULTILINE)[1]) > 0:
             return "✔"

@@ -99,7 +99,7 @@ static const struct option options[] = {
      "auto|float32|float16|bfloat16|float|half|f32|f16|bf16",
      "type of the weights that the file does not hold quantised"},
     {"kv-cache-dtype", 0, RUN, OPT_CHOICE, AT(kv_dtype), "auto", 0, 0, "auto|f32|f16|bf16|int8|fp8|fp8_e4m3",
-     "type of keys and values"},
+     "type of keys and values; auto: f32 with F32 weights, else f16, or bf16 with BF16 weights on AMX"},
     {"pooling", 0, SERVE, OPT_CHOICE, AT(pooling), "auto", 0, 0, "auto|none|mean|cls|last|rank",
      "how hidden states become embeddings; rank: scores; none: the model generates text; auto: as its file "
      "says"},

@@ -304,6 +304,8 @@ struct cuda_norm cuda_norm_of(const struct device *dev, const float *from, const
 // Normalises rows of from (., D) in these dtypes; norm NULL: as they are. of: which rows, or NULL.
 void cuda_normalise(struct device *dev, struct activation *x, const float *from, const struct weight *norm,
                     int rows, const struct logits_row *of, unsigned dtypes);
+// The first n of dev->last times w, by our own GEMM whatever n is. g says the epilogue, and where it goes.
+void cuda_multiply_last(struct device *dev, const struct weight *w, int n, struct cuda_gemm g);
 // y = x w^T into columns of y (m, ldy), bias apart.
 void cuda_multiply(struct device *dev, const struct weight *w, const struct activation *x, int m, float *y,
                    int ldy);

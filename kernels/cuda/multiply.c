@@ -77,6 +77,17 @@ void cuda_normalise(struct device *dev, struct activation *x, const float *from,
     }
 }
 
+void cuda_multiply_last(struct device *dev, const struct weight *w, int n, struct cuda_gemm g) {
+    enum act_dtype dtype = cuda_act_dtype_of(w->matrix[0].layout);
+    g.w = w->matrix[0];
+    g.parts = dev->parts;
+    g.x = dev->last.data[dtype];
+    g.scale = dtype == ACT_DTYPE_F16 ? dev->last.scale : NULL;
+    g.m = n;
+    g.ldx = dev->last.ld;
+    cuda_gemm(dev->rt, &g);
+}
+
 // How many of a step's m rows, from the first on, the skinny GEMM takes where cuBLASLt has an algorithm for
 // the rest. Rows that decode come first.
 static int skinny_rows(const struct device *dev, const struct cuda_matrix *w, int m) {

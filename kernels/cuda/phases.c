@@ -405,24 +405,17 @@ static void download_logits(struct device *dev, int first, int n) {
 }
 
 static void compute_logits(struct device *dev, const struct weight *w, int n) {
-    enum act_dtype dtype = cuda_act_dtype_of(w->matrix[0].layout);
     int begin = dev->peers.begin[dev->peers.rank]; // of the tokens that this rank has
-    struct cuda_gemm g = {.w = w->matrix[0],
-                          .parts = dev->parts,
-                          .x = dev->last.data[dtype],
-                          .scale = dtype == ACT_DTYPE_F16 ? dev->last.scale : NULL,
-                          .m = n,
-                          .ldx = dev->last.ld,
-                          .epilogue = EPILOGUE_LOGITS,
-                          .y = dev->logits + begin,
-                          .ldy = dev->logits_ld,
-                          .n = w->rows[0],
-                          .bias = w->bias,
-                          .max = dev->max + begin / CUDA_GROUP,
-                          .ldmax = dev->num_maxima,
-                          .factor = model_scale(dev->model.logit_scale),
-                          .softcap = dev->model.logit_softcap};
-    cuda_gemm(dev->rt, &g);
+    cuda_multiply_last(dev, w, n,
+                       (struct cuda_gemm){.epilogue = EPILOGUE_LOGITS,
+                                          .y = dev->logits + begin,
+                                          .ldy = dev->logits_ld,
+                                          .n = w->rows[0],
+                                          .bias = w->bias,
+                                          .max = dev->max + begin / CUDA_GROUP,
+                                          .ldmax = dev->num_maxima,
+                                          .factor = model_scale(dev->model.logit_scale),
+                                          .softcap = dev->model.logit_softcap});
 }
 
 // How many rows from r on are sampled at once. Where the step's edits lie apart, brings theirs, and waits for it: the

@@ -101,19 +101,12 @@ const float *cuda_streams_head(struct device *dev, const struct model *model, co
     struct cuda_streams a = streams_of(dev, NULL, NULL);
     for (int k = 1; k < N; k++) {
         const struct weight *w = model->stream_out[k - 1];
-        enum act_dtype dtype = cuda_act_dtype_of(w->matrix[0].layout);
         cuda_normalise(dev, &dev->last, stream_at(dev, k), NULL, n, rows, cuda_dtypes_of(w));
-        struct cuda_gemm g = {.w = w->matrix[0],
-                              .parts = dev->parts,
-                              .x = dev->last.data[dtype],
-                              .scale = dtype == ACT_DTYPE_F16 ? dev->last.scale : NULL,
-                              .m = n,
-                              .ldx = dev->last.ld,
-                              .epilogue = EPILOGUE_STORE,
-                              .y = s->made + (size_t)((k - 1) * dev->head_rows) * (size_t)a.n,
-                              .ldy = a.n,
-                              .n = a.n};
-        cuda_gemm(dev->rt, &g);
+        cuda_multiply_last(dev, w, n,
+                           (struct cuda_gemm){.epilogue = EPILOGUE_STORE,
+                                              .y = s->made + (size_t)((k - 1) * dev->head_rows) * (size_t)a.n,
+                                              .ldy = a.n,
+                                              .n = a.n});
     }
     a.streams = s->made;
     a.stride = (size_t)dev->head_rows * (size_t)a.n;

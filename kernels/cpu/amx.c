@@ -509,4 +509,5 @@ void AMX_FILL(struct cpu_kernels *k) {
 #undef ENTRY
     k->to_pairs = to_pairs;
     k->attend = attend;
+    k->attend_two = attend_two;
 }

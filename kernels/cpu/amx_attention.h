@@ -136,56 +136,95 @@ INLINE void few_values(float *out, const struct attn_probs *w, const struct attn
     }
 }
 
+// Up to two chunks of the same keys and values, whose out lie behind each other: their queries share tiles.
+struct both {
+    struct attn_chunk *chunk[2];
+    int num;
+    struct attn_probs w[2];
+    struct attn_range r[2];
+};
+
+// The tiles of the step that some query attends to, [*low, *high), and those that all do as a whole
+static void tiles_of_step(const struct both *b, int *low, int *high, int *whole, int *past) {
+    *low = *past = CHUNK_TILES;
+    *high = *whole = 0;
+    for (int i = 0; i < b->num; i++) {
+        const struct attn_range *r = &b->r[i];
+        int first = r->low / ATTN_TILE, end = (r->high + ATTN_TILE - 1) / ATTN_TILE;
+        int begins = (r->all_low + ATTN_TILE - 1) / ATTN_TILE, ends = r->all_high / ATTN_TILE;
+        *low = first < *low ? first : *low;
+        *high = end > *high ? end : *high;
+        *whole = begins > *whole ? begins : *whole;
+        *past = ends < *past ? ends : *past;
+    }
+}
+
 // Tiles of values that all queries attend to as a whole go together, others a query at a time.
-INLINE void step_values(struct attn_probs *w, const struct attn_chunk *c, const struct attn_range *r,
-                        const enum dtype dtype) {
-    const int whole = (r->all_low + ATTN_TILE - 1) / ATTN_TILE, past = r->all_high / ATTN_TILE,
-              d = c->value_dim;
-    const int end = (r->high + ATTN_TILE - 1) / ATTN_TILE;
-    for (int tile = r->low / ATTN_TILE; tile < end;) {
+INLINE void step_values(struct both *b, int tile, int end, int whole, int past, const enum dtype dtype) {
+    const struct attn_chunk *c = b->chunk[0];
+    const int d = c->value_dim;
+    while (tile < end) {
         if (tile >= whole && tile < past) {
             for (int i = 0; i < d; i += STRIPE * LANES)
-                TILES(tile_values, (d - i + LANES - 1) / LANES, c->out, w, c, tile, past, i)
+                TILES(tile_values, (d - i + LANES - 1) / LANES, c->out, &b->w[0], c, tile, past, i)
             tile = past;
             continue;
         }
-        for (int t = 0; t < c->num_queries; t++) {
-            int from = clamp_int(r->begin[t], tile * ATTN_TILE, (tile + 1) * ATTN_TILE);
-            int to = clamp_int(r->end[t], tile * ATTN_TILE, (tile + 1) * ATTN_TILE);
-            if (from < to)
-                few_values(c->out, w, c, from, to, t, dtype);
-        }
+        for (int u = 0; u < b->num; u++)
+            for (int t = 0; t < b->chunk[u]->num_queries; t++) {
+                int from = clamp_int(b->r[u].begin[t], tile * ATTN_TILE, (tile + 1) * ATTN_TILE);
+                int to = clamp_int(b->r[u].end[t], tile * ATTN_TILE, (tile + 1) * ATTN_TILE);
+                if (from < to)
+                    few_values(b->chunk[u]->out, &b->w[u], c, from, to, t, dtype);
+            }
         tile++;
     }
 }
 
-INLINE void attend_tiles(struct attn_chunk *c, const enum dtype dtype) {
-    _Alignas(64) uint16_t q[ATTN_QUERIES * MAX_HEAD_DIM];
+INLINE void attend_tiles(struct both *b, const enum dtype dtype) {
+    _Alignas(64) uint16_t q[2 * ATTN_QUERIES * MAX_HEAD_DIM], pairs[2 * ATTN_QUERIES * ATTN_STEP];
+    _Alignas(64) float p[2 * ATTN_QUERIES * ATTN_STEP];
+    const struct attn_chunk *c = b->chunk[0];
     const size_t ld = (size_t)((c->head_dim + 2 * LANES - 1) / (2 * LANES) * 2 * LANES);
-    struct attn_probs w;
-    struct attn_range r;
-    attend_start(c);
-    queries_to_rows(q, ld, c);
-    configure(&halves[c->num_queries - 1]);
+    int queries = 0;
+    for (int i = 0; i < b->num; i++) {
+        attend_start(b->chunk[i]);
+        queries_to_rows(q + (size_t)queries * ld, ld, b->chunk[i]);
+        b->w[i].p = p + queries * ATTN_STEP;
+        b->w[i].pairs = pairs + queries * ATTN_STEP;
+        queries += b->chunk[i]->num_queries;
+    }
+    configure(&halves[queries - 1]);
     for (int first = c->step0 * ATTN_STEP; first < c->step1 * ATTN_STEP; first += ATTN_STEP) {
-        if (!attended_range(&r, c, first))
+        int tile, end, whole, past;
+        for (int i = 0; i < b->num; i++)
+            attended_range(&b->r[i], b->chunk[i], first);
+        tiles_of_step(b, &tile, &end, &whole, &past);
+        if (tile >= end)
             continue;
-        int tile = r.low / ATTN_TILE, end = (r.high + ATTN_TILE - 1) / ATTN_TILE;
-        TILES(tile_scores, end - tile, w.p, q, ld, c, tile)
-        scores_to_probs(&w, c, dtype, first, &r);
-        rescale_out(&w, c);
-        step_values(&w, c, &r, dtype);
+        TILES(tile_scores, end - tile, p, q, ld, c, tile)
+        for (int i = 0; i < b->num; i++) { // nothing changes where its queries attend to nothing
+            scores_to_probs(&b->w[i], b->chunk[i], dtype, first, &b->r[i]);
+            rescale_out(&b->w[i], b->chunk[i]);
+        }
+        step_values(b, tile, end, whole, past, dtype);
     }
 }
 
-static void attend_bf16(struct attn_chunk *c) { attend_tiles(c, DTYPE_BF16); }
-static void attend_i8(struct attn_chunk *c) { attend_tiles(c, DTYPE_I8); }
+static void attend_bf16(struct both *b) { attend_tiles(b, DTYPE_BF16); }
+static void attend_i8(struct both *b) { attend_tiles(b, DTYPE_I8); }
+
+static void attend_two(struct attn_chunk *first, struct attn_chunk *second) {
+    struct both b = {.chunk = {first, second}, .num = second ? 2 : 1};
+    if (first->kv_dtype == DTYPE_I8)
+        attend_i8(&b);
+    else
+        attend_bf16(&b);
+}
 
 static void attend(struct attn_chunk *c) {
-    if (c->kv_dtype == DTYPE_BF16)
-        attend_bf16(c);
-    else if (c->kv_dtype == DTYPE_I8)
-        attend_i8(c);
+    if (c->kv_dtype == DTYPE_BF16 || c->kv_dtype == DTYPE_I8)
+        attend_two(c, NULL);
     else
         cpu_kernels_avx512.attend(c);
 }

@@ -255,26 +255,38 @@ static void attend_item(const struct attend *job, struct attn_scratch *s, int se
     }
     memset(s->out, 0, (size_t)(n * v) * sizeof(float));
 
-    struct attn_chunk c = new_chunk(job, tile_dtype(dev));
+    struct attn_chunk two[2] = {new_chunk(job, tile_dtype(dev))};
+    const bool pairs = dev->kernels->attend_two && kv_paired(dev);
     end = end < chunk1 * ATTN_CHUNK ? end : chunk1 * ATTN_CHUNK;
     for (int chunk = chunk0; chunk < chunk1; chunk++) {
-        find_tiles(job, &c, s, seq, head, chunk, begin, end);
-        for (int i = 0; i < n; i += ATTN_QUERIES) {
-            c.num_queries = n - i < ATTN_QUERIES ? n - i : ATTN_QUERIES;
-            float *partial =
-                partials ? partials + (size_t)(chunk - chunk0) * partial_floats(job->group, job->v) : NULL;
-            c.out = partial ? partial + 2 * group + i * pad : s->chunk_out;
-            for (int j = 0; j < c.num_queries; j++)
-                set_range(&c, j, positions[row0 + (i + j) / group], job->step->context_len[seq], job->attn,
-                          chunk);
-            c.q = s->q + i * query_lines(job);
-            dev->kernels->attend(&c);
-            for (int j = 0; j < c.num_queries; j++) {
+        float *partial =
+            partials ? partials + (size_t)(chunk - chunk0) * partial_floats(job->group, job->v) : NULL;
+        find_tiles(job, &two[0], s, seq, head, chunk, begin, end);
+        if (pairs)
+            two[1] = two[0];
+        for (int i = 0, num; i < n; i += num * ATTN_QUERIES) {
+            num = pairs && n - i > ATTN_QUERIES ? 2 : 1;
+            for (int u = 0, from = i; u < num; u++, from += ATTN_QUERIES) {
+                struct attn_chunk *c = &two[u];
+                c->num_queries = n - from < ATTN_QUERIES ? n - from : ATTN_QUERIES;
+                c->out = (partial ? partial + 2 * group + i * pad : s->chunk_out) + u * ATTN_QUERIES * pad;
+                c->q = s->q + from * query_lines(job);
+                for (int j = 0; j < c->num_queries; j++)
+                    set_range(c, j, positions[row0 + (from + j) / group], job->step->context_len[seq],
+                              job->attn, chunk);
+            }
+            if (num == 2)
+                dev->kernels->attend_two(&two[0], &two[1]);
+            else
+                dev->kernels->attend(&two[0]);
+            for (int from = i; from < n && from < i + num * ATTN_QUERIES; from++) {
+                const struct attn_chunk *c = &two[(from - i) / ATTN_QUERIES];
+                int j = (from - i) % ATTN_QUERIES;
                 if (partial)
-                    partial[i + j] = c.max[j], partial[group + i + j] = c.sum[j];
-                else if (c.begin[j] < c.end[j])
-                    dev->kernels->attend_combine(&s->max[i + j], &s->sum[i + j], s->out + (i + j) * v,
-                                                 c.max[j], c.sum[j], c.out + j * pad, v);
+                    partial[from] = c->max[j], partial[group + from] = c->sum[j];
+                else if (c->begin[j] < c->end[j])
+                    dev->kernels->attend_combine(&s->max[from], &s->sum[from], s->out + from * v, c->max[j],
+                                                 c->sum[j], c->out + j * pad, v);
             }
         }
     }

@@ -251,7 +251,9 @@ INLINE void values_one(float *out, struct attn_probs *w, const struct attn_chunk
 
 INLINE void attend_dtype(struct attn_chunk *c, enum dtype dtype) {
     int n = c->num_queries;
-    struct attn_probs w;
+    float p[ATTN_QUERIES * ATTN_STEP];
+    uint16_t pairs[ATTN_QUERIES * ATTN_STEP];
+    struct attn_probs w = {.p = p, .pairs = pairs};
     struct attn_range r;
     attend_start(c);
     for (int first = c->step0 * ATTN_STEP; first < c->step1 * ATTN_STEP; first += ATTN_STEP) {

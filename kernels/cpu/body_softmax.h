@@ -61,9 +61,9 @@ INLINE size_t kv_tile_bytes(int dim, enum dtype dtype) {
 
 // Of one step of 64 tokens
 struct attn_probs {
-    float p[ATTN_QUERIES * ATTN_STEP];        // scores, then probabilities of each query
-    uint16_t pairs[ATTN_QUERIES * ATTN_STEP]; // the same as bf16, where values are multiplied in pairs
-    float rescale[LANES];                     // what each query's out so far is multiplied by
+    float *p;             // (queries, 64) scores, then probabilities
+    uint16_t *pairs;      // (queries, 64) the same as bf16, where values are multiplied in pairs
+    float rescale[LANES]; // what each query's out so far is multiplied by
     struct prefetch_cursor prefetch;
 };
 

@@ -310,6 +310,9 @@ struct cpu_kernels {
     void (*gate)(float *y, const float *gate, int n);        // y = y * sigmoid(gate)
     void (*softcap)(float *x, int n, float cap);             // x = cap * tanh(x / cap)
     void (*attend)(struct attn_chunk *c);
+    // Two at once with caches of BF16 and I8, faster and with the same bits: the same keys, values and steps, the first has 8
+    // queries, and the second's out lies behind its. NULL: there is none
+    void (*attend_two)(struct attn_chunk *first, struct attn_chunk *second);
     void (*mix_conv)(const struct mix_conv *c);
     void (*mix_recur)(const struct mix_recur *r);
     // Adds a chunk to what the chunks before it gave; max starts at -infinity, sum and out (d) at 0.

@@ -363,9 +363,10 @@ ROWS = [
     (AMX, "for (; segment >> level & 1; level++)", "for (; level < segment && level < 3; level++)", "test_kernels"),  # segments are added in a row
     (AMX, "            STORE(2);\n            STORE(3);", "            STORE(3);", "test_kernels"),  # one product's sums from an earlier one's
     (AMX_ATTENTION, "if (token >= begin)", "if (token >= 0)", "test_kernels"),  # the other token of a pair, whatever it holds
-    (AMX_ATTENTION, "past = r->all_high / ATTN_TILE", "past = (r->all_high + ATTN_TILE - 1) / ATTN_TILE", "test_kernels"),  # tokens that not all attend to
+    (AMX_ATTENTION, "ends = r->all_high / ATTN_TILE", "ends = (r->all_high + ATTN_TILE - 1) / ATTN_TILE", "test_kernels"),  # tokens that not all attend to
     (AMX_ATTENTION, "rows >= HALF_PAIRS && n >= LANES", "n >= LANES", "test_kernels"),  # dimensions that a tile of keys has not
-    (AMX_ATTENTION, "        rescale_out(&w, c);\n        step_values", "        step_values", "test_canonical"),  # sums by an old maximum
+    (AMX_ATTENTION, "            rescale_out(&b->w[i], b->chunk[i]);\n", "", "test_canonical"),  # sums by an old maximum
+    (AMX_ATTENTION, "*past = ends < *past ? ends : *past;", "*past = ends;", "test_kernels"),  # tiles that only the second chunk's queries attend to as a whole
     (AMX_ATTENTION, "tile * ATTN_TILE % ATTN_STEP, ATTN_STEP * sizeof *w->pairs", "0, ATTN_STEP * sizeof *w->pairs", "test_canonical"),  # the first tile's probabilities for all
     (AMX_ATTENTION, "struct v16 sum[2] = {v16_set1(0), v16_set1(0)}", "struct v16 sum[2] = {v16_load(out + t * out_stride(c) + i), v16_set1(0)}", "test_canonical"),  # another order
     ("kernels/cpu/cpu.c", "kernels->tiles && takes_bf16_cache(config) ? DTYPE_BF16", "takes_bf16_cache(config) ? DTYPE_BF16", "test_ops"),  # a cache of bf16 on every machine

@@ -682,6 +682,38 @@ static void poison(float cache[2][ATTN_CHUNK * ATTN_D], float scales[2][ATTN_CHU
         }
 }
 
+// Queries of two chunks at once have the bits of each chunk by itself.
+static void check_two(const struct cpu_kernels *k, struct attn_chunk c) {
+    const int ld = (c.value_dim + LANES - 1) / LANES * LANES, num = c.num_queries;
+    static float alone[2 * ATTN_QUERIES * ATTN_D], together[2 * ATTN_QUERIES * ATTN_D];
+    struct attn_chunk one[2] = {c, c}, two[2];
+    one[0].num_queries = ATTN_QUERIES;
+    for (int i = 0; i < 2 * ATTN_QUERIES; i++) {
+        struct attn_chunk *of = &one[i / ATTN_QUERIES];
+        int begin = (int)(random_u32() % ATTN_CHUNK), size = (int)(random_u32() % ATTN_CHUNK);
+        of->begin[i % ATTN_QUERIES] = i % 3 ? 0 : begin;
+        of->end[i % ATTN_QUERIES] = i % 4                       ? ATTN_CHUNK
+                                    : begin + size < ATTN_CHUNK ? begin + size
+                                                                : ATTN_CHUNK;
+        of->out = alone + (i / ATTN_QUERIES) * ATTN_QUERIES * ld;
+    }
+    memcpy(two, one, sizeof two);
+    for (int u = 0; u < 2; u++) {
+        two[u].out = together + u * ATTN_QUERIES * ld;
+        k->attend(&one[u]);
+    }
+    k->attend_two(&two[0], &two[1]);
+    for (int i = 0; i < ATTN_QUERIES + num; i++) {
+        const struct attn_chunk *a = &one[i / ATTN_QUERIES], *b = &two[i / ATTN_QUERIES];
+        int t = i % ATTN_QUERIES;
+        if (a->begin[t] >= a->end[t])
+            continue;
+        assert_true(same_floats(&a->max[t], &b->max[t], 1));
+        assert_true(same_floats(&a->sum[t], &b->sum[t], 1));
+        assert_true(same_floats(a->out + t * ld, b->out + t * ld, c.value_dim));
+    }
+}
+
 // A chunk of attention: the same bits everywhere, also where scores are far apart, infinite or no numbers, and whatever
 // tokens hold that are not attended to. AMX's own bits are those of tiles in plain C.
 static void test_attend(void **state) {
@@ -758,6 +790,9 @@ static void test_attend(void **state) {
                 assert_true(same_floats(out[like] + at, out[v] + at, d));
             }
         }
+        for (int v = NUM_VARIANTS; v < ALL; v++)
+            if (tables[v] && pairs)
+                check_two(tables[v], c);
         poison(cache, scales, t, d, c.begin[0], c.end[0]);
         for (int v = 0; v < ALL; v++)
             if (tables[v] && c.begin[0] < c.end[0]) {

@@ -1,4 +1,4 @@
-// Products on AMX's matrix tiles; everything else of its table is AVX-512's. Compiled with those options and AVX-512's
+// Products and attention on AMX's matrix tiles; everything else of its table is AVX-512's. Compiled with those options and AVX-512's
 // whatever the rest is compiled for; with AMX_EMULATED, for tests, tiles are plain C.
 //
 // BF16: a packed panel already is what the instruction takes as B: a row of a tile is a bf16 pair of each of the panel's 16

@@ -50,7 +50,10 @@ def test_quantised_stays(tmp_path):
 
 def test_log_and_cache_follow(start):
     server = start("--dtype", "bfloat16")
-    assert "dtype=BF16" in server.tail() and "kv_dtype=F16" in server.tail()
+    cache = "BF16" if 'device="cpu amx' in server.tail() else "F16"
+    assert " dtype=BF16" in server.tail() and f"kv_dtype={cache}" in server.tail()
+    server = start("--dtype", "bfloat16", "--cpu-variant", "scalar")
+    assert " dtype=BF16" in server.tail() and "kv_dtype=F16" in server.tail()
     text = server.complete(cases()[0]["prompt"], max_tokens=8)["choices"][0]["text"]
     assert text and start().complete(cases()[0]["prompt"], max_tokens=8)["choices"][0]["text"][:3] == text[:3]
 

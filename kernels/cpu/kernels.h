@@ -1,5 +1,5 @@
 // The table of inner loops that each instruction set fills (scalar.c, avx2.c, avxvnni.c, avx512.c from
-// body.h; avx512fma.c and amx.c have products only, and amx.c what its products read). Every entry gives the
+// body.h; avx512fma.c has products only, amx.c these, what they read, and attention). Every entry gives the
 // same bits in every table, but for pairs of bf16 in "amx": kernels/README.md, "Numerics".
 #pragma once
 

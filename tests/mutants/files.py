@@ -166,10 +166,10 @@ ROWS = [
     (GGUF, "stop > g->file.size",
             "stop > g->file.size + 31", "test_gguf"),  # read past the end
     (TENSOR_READ, "(p[k + 1] & 0x7c) == 0x7c",
-            "(p[k + 1] & 0x7c) == 0x7d", "test_model_config"),  # accept infinities
+            "(p[k + 1] & 0x7c) == 0x7d", "test_weights"),  # accept infinities
     (TENSOR_READ, "first = (uint64_t)quants_scale_offset(type);",
-            "first = 0;", "test_model_config"),  # look for Q6_K's scale where the others have it
-    (TENSOR_READ, "p[i] > 252", "p[i] > 253", "test_model_config"),  # MXFP4 with numbers beyond f32
+            "first = 0;", "test_weights"),  # look for Q6_K's scale where the others have it
+    (TENSOR_READ, "p[i] > 252", "p[i] > 253", "test_weights"),  # MXFP4 with numbers beyond f32
     (WEIGHTS, "t->view.ndim != want.ndim || memcmp",
             "t->view.ndim != want.ndim && memcmp", "test_model_config"),  # accept wrong shapes
     ("engine/models/config_keys.c", "*v != meta_array_int(&a, 0)",
@@ -207,7 +207,7 @@ ROWS = [
     (WEIGHTS, "case OF_ATTN: return a != NULL;", "case OF_ATTN: return true;", "test_recurrent_config"),  # tensors of both kinds in every layer
     ("engine/models/config_attn.c", "r->recurrent[i] = v == 0 && !r->ffn_alone[i];", "", "test_recurrent_config"),  # every layer attends
     (QUANTIZE, "weight_is_plain(at.slot->role) || ", "", "test_recurrent_config"),  # convolutions are quantised
-    (WEIGHTS, "= is_f32(s->role) ||", "=", "test_model_config"),  # norms converted, too
+    (WEIGHTS, "= is_f32(s->role) ||", "=", "test_weights"),  # norms converted, too
     (BATCH, "- p->frequency_penalty * (float)c->output", "", "test_penalties"),  # an occurrence counts for nothing
     (BATCH, ".div = p->repetition_penalty", ".div = 1", "test_penalties"),  # repetition goes unpunished
     (BATCH, ".div = 1, .add = r->bias[i].add", ".div = 1, .add = -r->bias[i].add", "test_penalties"),  # bias turned round
@@ -274,7 +274,7 @@ ROWS = [
     (HF + "quantized.c", "(q->block_cols == cols || q->block_cols % FP8_COLS == 0)", "true", "test_folder_quant"),  # FP8 of 64 columns with the scale of the first
     (HF + "dequantize.c", "scale_of(b, scales, b->group[at])", "scale_of(b, scales, 0)", "test_folder_quant"),  # FP8: the first block's scale
     (TENSOR_READ, "(p[k] & 0x7f) == 0x7f", "p[k] == 0x7f", "test_folder_quant"),  # FP8: a NaN with a sign
-    (WEIGHTS, "dtype_block(DTYPE_FP8) * l->targets[0].shard.world", "dtype_block(DTYPE_FP8)", "test_model_config"),  # FP8 is cut inside a block
+    (WEIGHTS, "dtype_block(DTYPE_FP8) * l->targets[0].shard.world", "dtype_block(DTYPE_FP8)", "test_weights"),  # FP8 is cut inside a block
     (HF + "jdoc.c", "depth >= JDOC_MAX_DEPTH", "depth >= 1 << 20", "test_folder"),  # a header as deep as it likes
     (TENSOR_READ, "model_file_place(f, t->offset + start + at, place)", "model_file_place(f, t->offset + 0 * start + at, place)",
      "test_tensor_read"),  # a place in the piece as one in the tensor

@@ -15,18 +15,14 @@ struct peers {
     bool joined;                  // all know each other
     uint32_t *stop[COMM_MAX_SUM]; // of each rank, in host memory
     int begin[COMM_MAX_SUM + 1];  // tokens of the head that ranks hold
-    int max_topk;                 // of a local top-k; 0: logits are always needed
     struct rt_nccl *nccl;         // or NULL
     // On the device:
     struct cuda_peers barrier;
     uint32_t *flags;
     float *part; // (T, D) this rank's part of a row-parallel GEMM
-    struct cuda_topk *topk;
-    float *topk_logits, *topk_max;
-    int32_t *topk_ids;
     const float *parts[COMM_MAX_SUM]; // of each rank
     float *logits[COMM_MAX_SUM], *max[COMM_MAX_SUM];
-    const struct cuda_topk *topks[COMM_MAX_SUM];
+    struct cuda_topk *topks[COMM_MAX_SUM];
 };
 
 struct weight {
@@ -55,7 +51,6 @@ struct activation {
 // The CUDA graph of a bucket of steps: they launch the same kernels with the same arguments.
 struct graph {
     int num_tokens, max_splits[MODEL_MAX_SPECS]; // by attn_spec
-    bool adjusts;                                // rows have entries or masks
     int num_seen;
     uint64_t last_step; // that had it, counted by num_begun
     struct rt_graph *graph;
@@ -166,6 +161,7 @@ struct device {
     int max_splits;                                       // that `partial` holds
     float *logits, *max, *adjusted, *adjusted_max, *sums; // (head_rows, ...)
     uint64_t *sample_parts;                               // likewise, or NULL
+    struct cuda_topk *topk;                               // (head_rows)
     char *keys;                                           // the cache (kv.c)
     float *scales;                                        // of an I8 cache, or NULL
     void *arena;                                          // all of the above but the cache

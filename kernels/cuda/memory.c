@@ -153,6 +153,7 @@ static void alloc_arena(struct device *dev, struct arena *a) {
     if (dev->model.vocab >= CUDA_SAMPLE_VOCAB)
         dev->sample_parts =
             arena_alloc(a, rows * CUDA_SAMPLE_SLICES * CUDA_SAMPLE_PART, sizeof *dev->sample_parts);
+    dev->topk = arena_alloc(a, rows, sizeof *dev->topk);
     if (dev->peers.world > 1)
         cuda_peers_alloc(dev, a);
     void *inputs = arena_alloc(a, work_inputs(&dev->work_config, &dev->inputs, NULL), 1);

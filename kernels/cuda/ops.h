@@ -601,7 +601,6 @@ bool cuda_latent_fast(const struct cuda_kv *kv, int kv_lora);
 // ---- ranks: devices that read each other's memory (README, rules 12 to 14)
 
 enum { CUDA_BARRIER_BLOCKS = 32 }; // the most blocks of a kernel that has a cross-GPU barrier
-enum { CUDA_TOPK = 64 };           // the most tokens of a local top-k
 
 // What a kernel needs for a barrier with its twins on the other ranks. Every rank launches the same kernels,
 // in the same order, with as many blocks.
@@ -623,11 +622,18 @@ struct cuda_sum {
 };
 void cuda_sum(struct rt *rt, const struct cuda_sum *a);
 
-// The local top-k of a row: the best of a rank's tokens, ids ascending. num -1: a logit is not finite.
+// Eight blocks go over a row, each over a slice of its groups; of ranks each has as many slices of its tokens.
+enum { CUDA_SAMPLE_SLICES = COMM_MAX_SUM };
+enum {
+    CUDA_TOPK = 64,
+    CUDA_TOPK_ROW = CUDA_SAMPLE_SLICES * CUDA_TOPK
+}; // the most tokens of a slice's top-k; of all
+
+// The local top-k of a row's slices: the best tokens of each, ids ascending, and then -infinity. max: of each CUDA_GROUP
+// of them; NaN where a logit of the slice is not finite.
 struct cuda_topk {
-    int32_t num;
-    int32_t ids[CUDA_TOPK];
-    float logits[CUDA_TOPK];
+    int32_t ids[CUDA_TOPK_ROW];
+    float logits[CUDA_TOPK_ROW], max[CUDA_TOPK_ROW / CUDA_GROUP];
 };
 
 // Whether stages beyond top-k, top-p and min-p choose the row's token: logits_row_has_chain(), on the device, too.
@@ -636,26 +642,23 @@ CUDA_BOTH bool cuda_row_has_chain(const struct logits_row *row) {
            row->dyn_high > 0;
 }
 
-// The k of the local top-k by which ranks sample a row; 0: the row needs its logits. max_topk: more tokens
-// are no smaller message than the logits.
+// The k of the local top-k from which a row is sampled; 0: the row needs its logits, as with a k over max_topk.
 CUDA_BOTH int cuda_topk_of_row(const struct logits_row *row, int max_topk) {
     int k = row->temperature >= 5.42101086242752217e-20f ? row->top_k : 1; // 2^-64
     bool few = row->row >= 0 && row->target < 0 && row->num_logprobs < 0 && !cuda_row_has_chain(row);
     return few && k > 0 && k <= CUDA_TOPK && k <= max_topk ? k : 0;
 }
 
-// Brings together what ranks know of logits rows: logits of all tokens and their group maxima, or the local
-// top-k of all ranks as one small row of world * CUDA_TOPK.
+// Brings together what ranks know of logits rows: logits of all tokens and their group maxima, or the local top-k of
+// their slices.
 struct cuda_gather {
     struct cuda_peers peers;
     const struct logits_row *rows;
     int num_rows, max_topk;
     int begin[COMM_MAX_SUM + 1];                     // tokens [begin[r], begin[r + 1]) are rank r's
     float *logits[COMM_MAX_SUM], *max[COMM_MAX_SUM]; // (num_rows, ld), (num_rows, ldmax) of each rank
-    const struct cuda_topk *topk[COMM_MAX_SUM];      // (num_rows) of each rank
+    struct cuda_topk *topk[COMM_MAX_SUM];            // (num_rows) of each rank
     int ld, ldmax;
-    float *topk_logits, *topk_max; // (num_rows, world * CUDA_TOPK), a maximum for each CUDA_GROUP of them
-    int32_t *topk_ids;             // (num_rows, world * CUDA_TOPK)
 };
 void cuda_gather(struct rt *rt, const struct cuda_gather *a);
 
@@ -681,7 +684,7 @@ struct cuda_row_prep {
 };
 
 // What several blocks count of a row: masses of its tokens by the first bits of their logits, and in all.
-enum { CUDA_SAMPLE_SLICES = 8, CUDA_SAMPLE_BINS = 2048, CUDA_SAMPLE_PART = CUDA_SAMPLE_BINS + 1 };
+enum { CUDA_SAMPLE_BINS = 2048, CUDA_SAMPLE_PART = CUDA_SAMPLE_BINS + 1 };
 enum { CUDA_SAMPLE_VOCAB = 16384 }; // tokens from which on that is worth its memory
 
 struct cuda_sample {
@@ -700,14 +703,11 @@ struct cuda_sample {
     int32_t *ids, *rank, *top_ids;         // (R), (R), (R, MAX_TOP_LOGPROBS)
     float *logprob, *share, *top_logprobs; // (R), (R), (R, MAX_TOP_LOGPROBS)
     uint8_t *failed;                       // (R)
-    // With ranks: this one's tokens [begin, end), and what cuda_gather() made of the local top-k of all.
-    // topk NULL: one rank.
-    int begin, end, max_topk, num_topk; // num_topk: world * CUDA_TOPK
-    struct cuda_topk *topk;             // (num_rows)
-    const float *topk_logits, *topk_max;
-    const int32_t *topk_ids;
+    // This rank's tokens [begin, end), and the slices of them that have a local top-k; alone: all.
+    int begin, end, first_slice, num_slices, max_topk;
+    struct cuda_topk *topk; // (num_rows); of ranks as cuda_gather() left it
 };
-// Adjusts this rank's tokens of the rows that a local top-k samples, and finds it.
+// Of ranks, before cuda_gather(): adjusts this one's tokens of the rows that a local top-k samples, and finds it.
 void cuda_local_topk(struct rt *rt, const struct cuda_sample *a);
 void cuda_sample(struct rt *rt, const struct cuda_sample *a);
 

@@ -44,15 +44,10 @@ void cuda_peers_close(struct device *dev) {
 
 void cuda_peers_alloc(struct device *dev, struct arena *a) {
     struct peers *p = &dev->peers;
-    size_t rows = (size_t)dev->head_rows, all = rows * (size_t)p->world * CUDA_TOPK,
-           blocks = CUDA_BARRIER_BLOCKS;
+    size_t blocks = CUDA_BARRIER_BLOCKS;
     p->flags = arena_alloc(a, blocks * COMM_MAX_SUM, sizeof *p->flags);
     p->barrier.epochs = arena_alloc(a, blocks, sizeof *p->barrier.epochs);
     p->part = arena_alloc(a, (size_t)dev->max_tokens * (size_t)dev->model.hidden, sizeof *p->part);
-    p->topk = arena_alloc(a, rows, sizeof *p->topk);
-    p->topk_logits = arena_alloc(a, all, sizeof *p->topk_logits);
-    p->topk_max = arena_alloc(a, all / CUDA_GROUP, sizeof *p->topk_max);
-    p->topk_ids = arena_alloc(a, all, sizeof *p->topk_ids);
 }
 
 // ---- failing together
@@ -147,12 +142,9 @@ void cuda_peers_join(struct device *dev) {
     if (p->joined || rt_failed(dev->rt))
         return;
     struct peer_info all[COMM_MAX_SUM],
-        mine = {(long)getpid(), p->stop[p->rank], p->flags, p->part, dev->logits, dev->max, p->topk};
+        mine = {(long)getpid(), p->stop[p->rank], p->flags, p->part, dev->logits, dev->max, dev->topk};
     if (p->comm->ops->all_gather(p->comm, all, &mine, sizeof mine) == STATUS_OK) {
-        int least = dev->model.vocab;
         for (int r = 0; r < p->world; r++) {
-            int n = p->begin[r + 1] - p->begin[r];
-            least = n < least ? n : least;
             if (all[r].process != mine.process)
                 fail_peers(dev, "ranks on devices are threads of one process");
             p->stop[r] = all[r].stop;
@@ -165,8 +157,6 @@ void cuda_peers_join(struct device *dev) {
         p->barrier.rank = p->rank;
         p->barrier.world = p->world;
         p->barrier.stop = p->stop[p->rank];
-        // 1 + 2 k values are less than its logits.
-        p->max_topk = dev->limits.keep_logits ? 0 : (least - 2) / 2;
         p->joined = true;
         if (dev->limits.max_tokens > CUDA_TOKENS && !dev->exact)
             open_nccl(dev);
@@ -205,25 +195,18 @@ void cuda_peers_gather(struct device *dev, struct cuda_sample *s, int n) {
     struct peers *p = &dev->peers;
     s->begin = p->begin[p->rank];
     s->end = p->begin[p->rank + 1];
-    s->max_topk = p->max_topk;
-    s->num_topk = p->world * CUDA_TOPK;
-    s->topk = p->topk;
-    s->topk_logits = p->topk_logits;
-    s->topk_max = p->topk_max;
-    s->topk_ids = p->topk_ids;
+    s->num_slices = CUDA_SAMPLE_SLICES / p->world;
+    s->first_slice = p->rank * s->num_slices;
     if (!p->joined)
         return;
-    if (p->max_topk > 0)
+    if (s->max_topk > 0)
         cuda_local_topk(dev->rt, s);
     struct cuda_gather a = {.peers = p->barrier,
                             .rows = s->rows,
                             .num_rows = n,
-                            .max_topk = p->max_topk,
+                            .max_topk = s->max_topk,
                             .ld = s->ld,
-                            .ldmax = s->ldmax,
-                            .topk_logits = p->topk_logits,
-                            .topk_max = p->topk_max,
-                            .topk_ids = p->topk_ids};
+                            .ldmax = s->ldmax};
     memcpy(a.begin, p->begin, sizeof a.begin);
     memcpy(a.logits, p->logits, sizeof a.logits);
     memcpy(a.max, p->max, sizeof a.max);

@@ -458,11 +458,17 @@ void cuda_phase_head(struct device *dev, const struct model *model, const struct
                                 .sums = dev->sums,
                                 .parts = dev->sample_parts,
                                 .num_rows = n,
-                                .num_adjusted = dev->work.num_adjusted,
+                                // a graph serves rows with edits and without
+                                .num_adjusted = dev->capturing ? n : dev->work.num_adjusted,
                                 .vocab = dev->model.vocab,
                                 .ld = dev->logits_ld,
                                 .ldmax = dev->num_maxima,
                                 .first = r,
+                                .end = dev->model.vocab,
+                                .num_slices = CUDA_SAMPLE_SLICES,
+                                // of ranks each needs the logits that it keeps
+                                .max_topk = dev->peers.world > 1 && dev->limits.keep_logits ? 0 : CUDA_TOPK,
+                                .topk = dev->topk,
                                 .ids = dev->ids,
                                 .top_ids = dev->top_ids,
                                 .logprob = dev->logprob,

@@ -86,21 +86,17 @@ KD_FN void take_logits(const struct cuda_gather &a, int row, int from) {
         a.max[a.peers.rank][at + i] = a.max[from][at + i];
 }
 
-// Rank `from`'s local top-k of a row, to its place in the small row. Not finite: maxima are NaN.
+// Rank `from`'s slices of a row's local top-k.
 KD_FN void take_topk(const struct cuda_gather &a, int row, int from) {
-    const struct cuda_topk *topk = a.topk[from] + row;
-    size_t at = ((size_t)row * (size_t)a.peers.world + (size_t)from) * CUDA_TOPK;
-    int i = (int)threadIdx.x, num = topk->num;
-    if (i < CUDA_TOPK) {
-        a.topk_logits[at + (size_t)i] = i < num ? topk->logits[i] : -INFINITY;
-        a.topk_ids[at + (size_t)i] = i < num ? topk->ids[i] : 0;
+    const struct cuda_topk *x = a.topk[from] + row;
+    struct cuda_topk *y = a.topk[a.peers.rank] + row;
+    int n = CUDA_TOPK_ROW / a.peers.world, i = (int)threadIdx.x, at = from * n + i;
+    if (i < n) {
+        y->ids[at] = x->ids[at];
+        y->logits[at] = x->logits[at];
     }
-    if (i < CUDA_TOPK / CUDA_GROUP) {
-        float max = num < 0 ? NAN : -INFINITY;
-        for (int k = i * CUDA_GROUP; k < (i + 1) * CUDA_GROUP && k < num; k++)
-            max = fmaxf(max, topk->logits[k]);
-        a.topk_max[at / CUDA_GROUP + (size_t)i] = max;
-    }
+    if (i < n / CUDA_GROUP)
+        y->max[from * n / CUDA_GROUP + i] = x->max[from * n / CUDA_GROUP + i];
 }
 
 __global__ void __launch_bounds__(PEER_THREADS, 1) gather_rows(struct cuda_gather a) {
@@ -111,11 +107,11 @@ __global__ void __launch_bounds__(PEER_THREADS, 1) gather_rows(struct cuda_gathe
     if (peer_barrier(a.peers, epoch + 1, arrived))
         for (int i = (int)blockIdx.x; i < a.num_rows * a.peers.world; i += (int)gridDim.x) {
             int row = i / a.peers.world, from = i % a.peers.world;
-            if (a.rows[row].row < 0)
+            if (a.rows[row].row < 0 || from == a.peers.rank)
                 continue;
             if (cuda_topk_of_row(&a.rows[row], a.max_topk) > 0)
                 take_topk(a, row, from);
-            else if (from != a.peers.rank)
+            else
                 take_logits(a, row, from);
         }
     peer_barrier(a.peers, epoch + 2, arrived);

@@ -3,8 +3,8 @@
 // the bits of the logits finds the element at a running sum, in three passes that skip every group of 16
 // whose maximum cannot matter.
 //
-// One block adjusts a slice of a row by entries and mask; eight blocks a row count what needs every logit; then one block
-// samples the row. Over 600 lines: every part goes over the same view of a row.
+// One block adjusts a slice of a row by entries and mask; eight blocks a row count what needs every logit, or find the best
+// tokens of their slices; then one block samples the row. Over 600 lines: every part goes over the same view of a row.
 #include "common.cuh"
 #include "philox.h"
 #include "sampling.h"
@@ -13,7 +13,8 @@ enum {
     ADJUST_THREADS = 256,
     SAMPLE_THREADS = 512,
     SAMPLE_WARPS = SAMPLE_THREADS / 32,
-    BINS = CUDA_SAMPLE_BINS
+    BINS = CUDA_SAMPLE_BINS,
+    BEST_GROUPS = 64 // that are listed for the best tokens of a row: more are there only with ties
 };
 
 typedef unsigned long long mass_t; // what atomicAdd() takes
@@ -42,8 +43,8 @@ struct view {
 };
 
 // Groups of a slice of a row.
-KD_FN void slice_groups(int groups, int slice, int *begin, int *end) {
-    int per = (groups + CUDA_SAMPLE_SLICES - 1) / CUDA_SAMPLE_SLICES;
+KD_FN void slice_groups(int groups, int slices, int slice, int *begin, int *end) {
+    int per = (groups + slices - 1) / slices;
     *begin = slice * per < groups ? slice * per : groups;
     *end = *begin + per < groups ? *begin + per : groups;
 }
@@ -67,7 +68,7 @@ struct sample_shared {
     mass_t bins[BINS];
     mass_t totals[SAMPLE_WARPS], found, before;
     float floats[32];
-    int index;
+    int index, listed[BEST_GROUPS];
     uint32_t digit;
 };
 
@@ -210,7 +211,7 @@ KD_FN int sample_plain(const view &v, uint64_t bits, struct sample_shared *s) {
         point = philox_below(bits, total);
         for (; before + mass_of_slice(v, slice) <= point; slice++)
             before += mass_of_slice(v, slice);
-        slice_groups(v.groups, slice, &first, &last);
+        slice_groups(v.groups, CUDA_SAMPLE_SLICES, slice, &first, &last);
     }
     int per = (last - first + SAMPLE_THREADS - 1) / SAMPLE_THREADS, begin = first + (int)threadIdx.x * per;
     for (int g = begin; g < begin + per && g < last; g++)
@@ -336,16 +337,24 @@ KD_FN float log_total(const view &v, float *sums, int room, struct sample_shared
 KD_FN void best_of(view v, float total, int n, int32_t *ids, float *logprobs, struct sample_shared *s) {
     n = n < v.n ? n : v.n;
     v.lowest = nth_group(v, n - 1, s);
+    s->found = 0;
+    __syncthreads();
+    for (int g = (int)threadIdx.x; g < v.groups; g += SAMPLE_THREADS)
+        if (!(v.max[g] < v.lowest)) {
+            mass_t at = atomicAdd(&s->found, (mass_t)1);
+            if (at < BEST_GROUPS)
+                s->listed[at] = g;
+        }
+    __syncthreads();
+    bool all = s->found > BEST_GROUPS; // then every group is looked at
+    int num = (all ? v.groups : (int)s->found) * CUDA_GROUP;
     mass_t bound = ~(mass_t)0; // key and ~id of the one before
     for (int k = 0; k < n; k++) {
         mass_t best = 0;
-        for (int g = (int)threadIdx.x; g < v.groups; g += SAMPLE_THREADS) {
-            if (v.max[g] < v.lowest)
-                continue;
-            for (int i = g * CUDA_GROUP; i < g * CUDA_GROUP + CUDA_GROUP && i < v.n; i++) {
-                mass_t at = (mass_t)order_key(v.logits[i]) << 32 | (uint32_t) ~(uint32_t)i;
-                best = at < bound && at > best ? at : best;
-            }
+        for (int e = (int)threadIdx.x; e < num; e += SAMPLE_THREADS) {
+            int i = all ? e : s->listed[e / CUDA_GROUP] * CUDA_GROUP + e % CUDA_GROUP;
+            mass_t at = i < v.n ? (mass_t)order_key(v.logits[i]) << 32 | (uint32_t) ~(uint32_t)i : 0;
+            best = at < bound && at > best ? at : best;
         }
         for (int bits = 16; bits > 0; bits >>= 1) {
             mass_t other = __shfl_xor_sync(ALL_LANES, best, bits);
@@ -386,69 +395,84 @@ KD_FN int rank_of(const view &v, int id, struct sample_shared *s) {
     return 1 + (int)all;
 }
 
-// ---- ranks
+// ---- local top-k
 
-// The local top-k of a row. The rank's tokens begin at a multiple of 32.
-__global__ void __launch_bounds__(SAMPLE_THREADS, 1) topk_rows(struct cuda_sample a) {
-    KD_SHARED(struct sample_shared, s);
-    kd_grid_release();
-    kd_grid_wait();
-    int r = (int)blockIdx.x;
-    const struct logits_row row = a.rows[r];
+// Whether ranks share the rows.
+KD_FN bool by_ranks(const struct cuda_sample &a) { return a.num_slices < CUDA_SAMPLE_SLICES; }
+
+// The best tokens of a slice of this rank's, which begin at a multiple of 32.
+KD_FN void local_topk(const struct cuda_sample &a, int r, int slice, struct sample_shared *s) {
     const struct cuda_row_prep d = a.prep[r];
     struct cuda_topk *topk = a.topk + r;
-    int k = cuda_topk_of_row(&row, a.max_topk), begin, end;
-    if (k == 0)
-        return;
+    int k = cuda_topk_of_row(&a.rows[r], a.max_topk), to = (a.first_slice + slice) * CUDA_TOPK;
+    int begin, end, first, lane = (int)threadIdx.x;
+    slice_groups((a.end - a.begin + CUDA_GROUP - 1) / CUDA_GROUP, a.num_slices, slice, &begin, &end);
+    first = a.begin + begin * CUDA_GROUP;
+    size_t row = (size_t)r * (size_t)a.ld, row_max_at = (size_t)r * (size_t)a.ldmax;
     view v = {};
-    v.logits = a.logits + (size_t)r * (size_t)a.ld + (size_t)a.begin;
-    v.max = a.max + (size_t)r * (size_t)a.ldmax + (size_t)(a.begin / CUDA_GROUP);
-    v.n = a.end - a.begin;
-    v.groups = (v.n + CUDA_GROUP - 1) / CUDA_GROUP;
+    v.logits = a.logits + row + first;
+    v.max = a.max + row_max_at + first / CUDA_GROUP;
+    v.groups = end - begin;
+    v.n = a.begin + end * CUDA_GROUP < a.end ? v.groups * CUDA_GROUP : a.end - first;
     v.lowest = -INFINITY;
     v.last_id = v.n;
     row_max(v.max, v.groups, &v.best, s);
     bool finite = v.best < INFINITY; // -infinity: none of these can be sampled, which is no failure
     if (finite && d.adjusted >= 0) {
-        v.logits = a.adjusted + (size_t)d.adjusted * (size_t)a.ld + (size_t)a.begin;
-        v.max = a.adjusted_max + (size_t)d.adjusted * (size_t)a.ldmax + (size_t)(a.begin / CUDA_GROUP);
+        v.logits = a.adjusted + (size_t)d.adjusted * (size_t)a.ld + first;
+        v.max = a.adjusted_max + (size_t)d.adjusted * (size_t)a.ldmax + first / CUDA_GROUP;
         row_max(v.max, v.groups, &v.best, s);
         finite = v.best < INFINITY;
     }
-    if (!finite) {
-        if (threadIdx.x == 0)
-            topk->num = -1;
-        return;
-    }
-    if (k < v.n) {
-        v.lowest = nth_group(v, k - 1, s);
-        found last = find_key(v, (mass_t)(k - 1), s);
+    if (finite && k < v.n) {
+        found last = {order_key(v.best), 0, 1}; // greedy: the lowest id among the largest
+        v.lowest = k > 1 ? nth_group(v, k - 1, s) : v.best;
+        if (k > 1)
+            last = find_key(v, (mass_t)(k - 1), s);
         v.last_id = find_id(v, last, s);
         v.last_key = last.key;
     }
     thread_groups(v, &begin, &end);
     mass_t mine = 0, all;
-    for (int g = begin; g < end; g++)
+    for (int g = begin; finite && g < end; g++)
         for (int i = g * CUDA_GROUP; !skips(v, g) && i < g * CUDA_GROUP + CUDA_GROUP && i < v.n; i++)
             mine += v.logits[i] > -INFINITY && kept(v, order_key(v.logits[i]), i);
-    mass_t at = scan_block(mine, &all, s);
+    int at = to + (int)scan_block(mine, &all, s);
     for (int g = begin; mine > 0 && g < end; g++)
         for (int i = g * CUDA_GROUP; !skips(v, g) && i < g * CUDA_GROUP + CUDA_GROUP && i < v.n; i++)
             if (v.logits[i] > -INFINITY && kept(v, order_key(v.logits[i]), i)) {
-                topk->ids[at] = a.begin + i;
+                topk->ids[at] = first + i;
                 topk->logits[at++] = v.logits[i];
             }
-    if (threadIdx.x == 0)
-        topk->num = (int)all;
+    if (lane >= (int)all && lane < CUDA_TOPK) {
+        topk->ids[to + lane] = 0;
+        topk->logits[to + lane] = -INFINITY;
+    }
+    __syncthreads();
+    if (lane < CUDA_TOPK / CUDA_GROUP) {
+        float max = finite ? -INFINITY : NAN;
+        for (int i = 0; finite && i < CUDA_GROUP; i++)
+            max = fmaxf(max, topk->logits[to + lane * CUDA_GROUP + i]);
+        topk->max[to / CUDA_GROUP + lane] = max;
+    }
 }
 
-// Samples a row from the local top-k of all ranks, which lie by ascending id.
+__global__ void __launch_bounds__(SAMPLE_THREADS, 1) topk_rows(struct cuda_sample a) {
+    KD_SHARED(struct sample_shared, s);
+    kd_grid_release();
+    kd_grid_wait();
+    if (cuda_topk_of_row(&a.rows[blockIdx.y], a.max_topk) > 0)
+        local_topk(a, (int)blockIdx.y, (int)blockIdx.x, s);
+}
+
+// Samples a row from the local top-k of all slices, which lie by ascending id.
 KD_FN void sample_topk(const struct cuda_sample &a, const struct logits_row &row,
                        const struct cuda_row_prep &d, int r, struct sample_shared *s) {
+    const struct cuda_topk *topk = a.topk + r;
     view v = {};
-    v.logits = a.topk_logits + (size_t)r * (size_t)a.num_topk;
-    v.max = a.topk_max + (size_t)r * (size_t)(a.num_topk / CUDA_GROUP);
-    v.n = a.num_topk;
+    v.logits = topk->logits;
+    v.max = topk->max;
+    v.n = CUDA_TOPK_ROW;
     v.groups = v.n / CUDA_GROUP;
     v.temperature = row.temperature;
     v.lowest = -INFINITY;
@@ -458,7 +482,7 @@ KD_FN void sample_topk(const struct cuda_sample &a, const struct logits_row &row
     if (finite)
         i = row.temperature >= 5.42101086242752217e-20f ? sample(v, row, d, s) : argmax(v, s); // 2^-64
     if (threadIdx.x == 0) {
-        a.ids[a.first + r] = finite ? a.topk_ids[(size_t)r * (size_t)a.num_topk + (size_t)i] : 0;
+        a.ids[a.first + r] = finite ? topk->ids[i] : 0;
         a.failed[a.first + r] = !finite;
         a.logprob[a.first + r] = 0;
         a.rank[a.first + r] = 0;
@@ -492,17 +516,22 @@ KD_FN view adjusted_row(const struct cuda_sample &a, const struct cuda_row_prep 
     return v;
 }
 
-// What reads every logit of a row, by several blocks a row: groups' sums for log-probabilities, and masses.
+// What reads every logit of a row, by several blocks a row: local top-k, or groups' sums for log-probabilities and masses.
 __global__ void __launch_bounds__(SAMPLE_THREADS, 1) count_rows(struct cuda_sample a) {
     KD_SHARED(struct sample_shared, s);
     kd_grid_release();
     kd_grid_wait();
     int r = (int)blockIdx.y, begin, end;
     const struct logits_row row = a.rows[r];
-    if (row.row < 0 || (a.topk && cuda_topk_of_row(&row, a.max_topk) > 0))
+    if (row.row < 0)
         return;
+    if (cuda_topk_of_row(&row, a.max_topk) > 0) {
+        if (!by_ranks(a))
+            local_topk(a, r, (int)blockIdx.x, s);
+        return;
+    }
     view v = whole_row(a, row, r);
-    slice_groups(v.groups, (int)blockIdx.x, &begin, &end);
+    slice_groups(v.groups, CUDA_SAMPLE_SLICES, (int)blockIdx.x, &begin, &end);
     if (row.num_logprobs >= 0 && row_max(v.max, v.groups, &v.best, s))
         sum_groups(v, a.sums + (size_t)r * 2 * (size_t)a.ldmax, begin, end);
     v = adjusted_row(a, a.prep[r], v);
@@ -537,7 +566,7 @@ __global__ void __launch_bounds__(SAMPLE_THREADS, 1) sample_rows(struct cuda_sam
     const struct cuda_row_prep d = a.prep[r];
     if (row.row < 0)
         return;
-    if (a.topk && cuda_topk_of_row(&row, a.max_topk) > 0) {
+    if (cuda_topk_of_row(&row, a.max_topk) > 0) {
         sample_topk(a, row, d, r, s);
         return;
     }
@@ -596,13 +625,13 @@ KD_FN void slice_max(const float *logits, float *max, int begin, int end) {
     }
 }
 
-// TOPK: this rank's tokens of rows that a local top-k samples; else all tokens of the others.
+// TOPK: this rank's tokens of rows that a local top-k of ranks samples; else all tokens of the others.
 template <bool TOPK> __global__ void __launch_bounds__(ADJUST_THREADS) adjust_rows(struct cuda_sample a) {
     kd_grid_release();
     kd_grid_wait();
     const struct cuda_row_prep d = a.prep[blockIdx.y];
     const struct logits_row row = a.rows[blockIdx.y];
-    bool topk = a.topk && cuda_topk_of_row(&row, a.max_topk) > 0;
+    bool topk = by_ranks(a) && cuda_topk_of_row(&row, a.max_topk) > 0;
     if (d.adjusted < 0 || row.row < 0 || topk != TOPK)
         return;
     int begin = (TOPK ? a.begin : 0) + (int)blockIdx.x * CUDA_SLICE, last = TOPK ? a.end : a.vocab,
@@ -641,7 +670,8 @@ void cuda_local_topk(struct rt *rt, const struct cuda_sample *a) {
     if (a->num_adjusted > 0)
         rt_launch(rt, adjust_rows<true>,
                   rt_grid_of((n + CUDA_SLICE - 1) / CUDA_SLICE, a->num_rows, ADJUST_THREADS, 0), *a);
-    rt_launch(rt, topk_rows, rt_grid_of(a->num_rows, 1, SAMPLE_THREADS, sizeof(struct sample_shared)), *a);
+    rt_launch(rt, topk_rows,
+              rt_grid_of(a->num_slices, a->num_rows, SAMPLE_THREADS, sizeof(struct sample_shared)), *a);
 }
 
 void cuda_sample(struct rt *rt, const struct cuda_sample *a) {

@@ -36,7 +36,7 @@ static struct graph *free_place(struct device *dev) {
 // The graph of this step's bucket, or a place for it; NULL where a spec's splits are too many for one launch, or edits lie
 // apart.
 static struct graph *find_graph(struct device *dev, int tokens) {
-    struct graph key = {.num_tokens = tokens, .adjusts = dev->work.num_adjusted > 0};
+    struct graph key = {.num_tokens = tokens};
     if (!dev->work.one_launch || dev->work.edits_apart)
         return NULL;
     for (int a = 0; a < dev->model.num_attn; a++) {
@@ -46,7 +46,7 @@ static struct graph *find_graph(struct device *dev, int tokens) {
     for (int i = 0; i < dev->num_graphs; i++) {
         struct graph *g = &dev->graphs[i];
         bool same_splits = memcmp(g->max_splits, key.max_splits, sizeof key.max_splits) == 0;
-        if (g->num_tokens == tokens && same_splits && g->adjusts == key.adjusts) {
+        if (g->num_tokens == tokens && same_splits) {
             g->last_step = dev->num_begun;
             return g;
         }

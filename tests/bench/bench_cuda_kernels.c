@@ -364,17 +364,12 @@ static void bench_gather(int rows, bool topk) {
     for (int r = 0; r < rows; r++) {
         heads[r] = (struct logits_row){
             .row = r, .target = -1, .temperature = 1, .top_k = topk ? CUDA_TOPK : 0, .num_logprobs = -1};
-        best[r].num = CUDA_TOPK;
-        for (int i = 0; i < CUDA_TOPK; i++)
-            best[r].ids[i] = i, best[r].logits[i] = random_float();
     }
     for (int i = 0; i < CUDA_BARRIER_BLOCKS * COMM_MAX_SUM; i++)
         arrived[i] = 0x3fffffff; // an epoch far ahead
-    size_t all = (size_t)rows * (size_t)ld * 4, maxima = (size_t)rows * (size_t)groups * 4,
-           small = (size_t)rows * 2 * CUDA_TOPK;
-    // Read and written: the local top-k of both ranks and its maxima, or the other's half.
-    double bytes = topk ? (double)small * 2 * 8 + (double)small / CUDA_GROUP * 4
-                        : (double)rows * (ld / 2 + groups / 2) * 4 * 2;
+    size_t all = (size_t)rows * (size_t)ld * 4, maxima = (size_t)rows * (size_t)groups * 4;
+    // The other's half, read and written.
+    double bytes = topk ? (double)rows * sizeof *best : (double)rows * (ld / 2 + groups / 2) * 4 * 2;
     set_copies(bytes);
     struct cuda_gather *a = must_calloc((size_t)num_copies, sizeof *a);
     uint32_t *stop = rt_alloc_host(rt, sizeof *stop);
@@ -392,10 +387,7 @@ static void bench_gather(int rows, bool topk) {
             .max = {topk ? NULL : device(maxima), topk ? NULL : filled(maxima, STREAM_F32)},
             .topk = {upload(best, (size_t)rows * sizeof *best), upload(best, (size_t)rows * sizeof *best)},
             .ld = ld,
-            .ldmax = groups,
-            .topk_logits = device(small * 4),
-            .topk_max = device(small / CUDA_GROUP * 4),
-            .topk_ids = device(small * 4)};
+            .ldmax = groups};
     char shape[64];
     snprintf(shape, sizeof shape, "%s, 2 ranks, %d x %d", topk ? "local top-k" : "logits", rows, V);
     row("gather of ranks", shape, time_kernel(gather_once, a), bytes, bandwidth, "GB/s");
@@ -406,8 +398,8 @@ static void bench_gather(int rows, bool topk) {
 
 static void topk_once(void *arg, int i) { cuda_local_topk(rt, &((struct cuda_sample *)arg)[i]); }
 
-// The local top-k of one of two ranks. What it must read are the maxima of groups, and of each row `best`
-// groups; greedy: one.
+// The local top-k of one of two ranks. What it must read are the maxima of groups, and of each of its slices of a row
+// `best` groups; greedy: one.
 static void bench_topk(int rows, int best) {
     int n = tiny ? 256 : 151936 / 2, groups = n / CUDA_GROUP;
     struct logits_row *heads = must_calloc((size_t)rows, sizeof *heads);
@@ -422,7 +414,8 @@ static void bench_topk(int rows, int best) {
     for (size_t i = 0; i < all; i++)
         logits[i] = random_float();
     float *max = group_maxima(logits, rows, n, n, CUDA_GROUP);
-    double bytes = (double)rows * (groups * 4.0 + best * (CUDA_GROUP * 4.0 + 8));
+    enum { SLICES = CUDA_SAMPLE_SLICES / 2 };
+    double bytes = (double)rows * (groups * 4.0 + SLICES * best * (CUDA_GROUP * 4.0 + 8));
     set_copies(bytes);
     struct cuda_sample *a = must_calloc((size_t)num_copies, sizeof *a);
     for (int i = 0; i < num_copies; i++) {
@@ -435,6 +428,7 @@ static void bench_topk(int rows, int best) {
                                     .ld = n,
                                     .ldmax = groups,
                                     .end = n,
+                                    .num_slices = SLICES,
                                     .max_topk = CUDA_TOPK,
                                     .topk = device((size_t)rows * sizeof(struct cuda_topk))};
     }
@@ -529,6 +523,10 @@ static void bench_sample(const char *name, float temperature, int top_k, float t
                                     .vocab = V,
                                     .ld = ld,
                                     .ldmax = groups,
+                                    .end = V,
+                                    .num_slices = CUDA_SAMPLE_SLICES,
+                                    .max_topk = CUDA_TOPK,
+                                    .topk = device((size_t)rows * sizeof(struct cuda_topk)),
                                     .ids = device((size_t)rows * 4),
                                     .rank = device((size_t)rows * 4),
                                     .share = device((size_t)rows * 4),

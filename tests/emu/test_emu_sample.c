@@ -16,7 +16,8 @@ struct outcome_of_rows {
     uint8_t failed[MAX_ROWS];
 };
 
-// All rows have the same vocabulary. Every fourth time one block counts a row, as of a small one.
+// All rows have the same vocabulary. Every fourth time one block counts a row, as of a small one; every other time
+// none has a local top-k.
 static void run(struct row *const *rows, int n, struct outcome_of_rows *got) {
     int V = rows[0]->vocab, ld = sampler_row_size(V), groups = ld / CUDA_GROUP, words = (V + 31) / 32;
     struct logits_row heads[MAX_ROWS + 1];
@@ -79,6 +80,10 @@ static void run(struct row *const *rows, int n, struct outcome_of_rows *got) {
         .vocab = V,
         .ld = ld,
         .ldmax = groups,
+        .end = V,
+        .num_slices = CUDA_SAMPLE_SLICES,
+        .max_topk = runs % 2 ? CUDA_TOPK : 0,
+        .topk = poisoned(sizeof *a.topk * (size_t)all),
         .ids = poisoned(sizeof got->ids),
         .rank = poisoned(sizeof got->rank),
         .share = poisoned(sizeof got->share),
@@ -99,8 +104,8 @@ static void run(struct row *const *rows, int n, struct outcome_of_rows *got) {
         rt_free(rt, parts[i]);
     }
     const void *others[] = {a.rows, a.prep,     a.entries,      a.passes, a.mask_bits, a.logits,
-                            a.max,  a.adjusted, a.adjusted_max, a.sums,   a.parts};
-    for (int i = 0; i < 11; i++)
+                            a.max,  a.adjusted, a.adjusted_max, a.sums,   a.parts,     a.topk};
+    for (int i = 0; i < 12; i++)
         rt_free(rt, (void *)(uintptr_t)others[i]);
     free(seen), free(logits), free(max), free(mask);
 }
@@ -193,7 +198,7 @@ static void test_large(void **state) {
         struct row row, *one = &row;
         row_open(&row, 151936);
         for (int v = 0; v < row.vocab; v++)
-            row.logits[v] = normal() * (i % 2 ? 4 : 0.01f);
+            row.logits[v] = i == 4 ? 1 : normal() * (i % 2 ? 4 : 0.01f); // of 4 every group has a best token
         row.head.num_logprobs = i % 3 ? 20 : -1;
         row.head.top_k = i == 2 ? 50 : i == 3 ? 20000 : 0;
         row.head.top_p = i >= 3 ? 0.9f : 1;
@@ -207,22 +212,23 @@ static void test_large(void **state) {
     assert_int_equal(num_sampled, 6);
 }
 
-// ---- the local top-k of a rank
+// ---- the local top-k of a rank's slices
 
-enum { TOPK_VOCAB = 700, TOPK_LD = 704, TOPK_ROWS = 9, TOPK_BEGIN = 256, TOPK_END = 608, TOPK_MOST = 50 };
+enum { TOPK_VOCAB = 700, TOPK_LD = 704, TOPK_ROWS = 9, TOPK_BEGIN = 256, TOPK_END = 605, TOPK_MOST = 50 };
+enum { TOPK_SLICES = 2, TOPK_FIRST = 4, TOPK_SLICE = 176 }; // of 22 groups each has 11
 
 static int by_logit(const float *logits, int a, int b) { // the order of rule 15
     return logits[a] != logits[b] ? (logits[a] < logits[b] ? 1 : -1) : a - b;
 }
 
-// The first k of a rank's tokens that can be sampled, by ascending id. -1: one is not finite.
-static int best_tokens(const float *logits, int k, int *ids) {
+// The first k of the tokens [begin, end) that can be sampled, by ascending id. -1: one is not finite.
+static int best_tokens(const float *logits, int begin, int end, int k, int *ids) {
     int n = 0;
-    for (int v = TOPK_BEGIN; v < TOPK_END; v++) {
+    for (int v = begin; v < end; v++) {
         if (isnan(logits[v]) || logits[v] == INFINITY)
             return -1;
         int before = 0;
-        for (int w = TOPK_BEGIN; w < TOPK_END; w++)
+        for (int w = begin; w < end; w++)
             before += by_logit(logits, w, v) < 0;
         if (before < k && logits[v] > -INFINITY)
             ids[n++] = v;
@@ -246,7 +252,7 @@ static void test_topk(void **state) {
     static const struct logit_entry entries[2] = {{300, 1, 50}, {301, 1, -INFINITY}};
     const int32_t passes[2] = {0, 2};
     uint32_t mask[TOPK_LD / 32] = {0};
-    mask[270 / 32] |= 1u << 270 % 32, mask[600 / 32] |= 1u << 600 % 32, mask[1] = ~0u;
+    mask[270 / 32] |= 1u << 270 % 32, mask[400 / 32] |= 1u << 400 % 32, mask[1] = ~0u;
     for (int order = 0; order < 3; order++) {
         float *logits = random_floats(TOPK_ROWS * TOPK_LD, 5);
         struct cuda_row_prep prep[TOPK_ROWS];
@@ -256,7 +262,7 @@ static void test_topk(void **state) {
             logits[2 * TOPK_LD + v] = roundf(logits[2 * TOPK_LD + v]);
             logits[7 * TOPK_LD + v] = -INFINITY;
         }
-        logits[300] = logits[500] = 6, logits[4 * TOPK_LD + 400] = NAN;
+        logits[300] = logits[400] = 6, logits[4 * TOPK_LD + 400] = NAN;
         logits[TOPK_LD + 10] = NAN;     // another rank's
         logits[8 * TOPK_LD + 301] = 40; // until it is adjusted
         prep[6].adjusted = 0, prep[6].mask = 0;
@@ -279,6 +285,8 @@ static void test_topk(void **state) {
                                 .ldmax = TOPK_LD / CUDA_GROUP,
                                 .begin = TOPK_BEGIN,
                                 .end = TOPK_END,
+                                .first_slice = TOPK_FIRST,
+                                .num_slices = TOPK_SLICES,
                                 .max_topk = TOPK_MOST,
                                 .topk = topk};
         rt_test_order(order);
@@ -288,20 +296,31 @@ static void test_topk(void **state) {
             if (!(mask[v / 32] >> v % 32 & 1))
                 logits[6 * TOPK_LD + v] = -INFINITY;
         logits[8 * TOPK_LD + 300] += 50, logits[8 * TOPK_LD + 301] = -INFINITY;
-        static const int k[TOPK_ROWS] = {1, 5, 50, 0, 3, 0, 4, 2, 4},
-                         nums[TOPK_ROWS] = {1, 5, 50, -1, -1, -1, 2, 0, 4};
-        for (int r = 0; r < TOPK_ROWS; r++) {
-            // Poison is -1, too.
-            int ids[CUDA_TOPK], n = k[r] ? best_tokens(logits + r * TOPK_LD, k[r], ids) : -1;
-            assert_int_equal(n, nums[r]);
-            if (got[r].num != n)
-                fail_msg("row %d, order %d: %d tokens, not %d", r, order, (int)got[r].num, n);
-            for (int i = 0; i < n; i++)
-                if (got[r].ids[i] != ids[i] || got[r].logits[i] != logits[r * TOPK_LD + ids[i]])
-                    fail_msg("row %d, order %d: token %d is %d, not %d", r, order, i, (int)got[r].ids[i],
-                             ids[i]);
-        }
-        assert_true(got[0].ids[0] == 300 && got[8].ids[0] <= 300);
+        static const int k[TOPK_ROWS] = {1, 5, 50, 0, 3, 0, 4, 2, 4}, // 0: the row is left alone
+            nums[TOPK_ROWS][TOPK_SLICES] = {{1, 1},   {5, 5}, {50, 50}, {0, 0}, {-1, 3},
+                                            {0, 0},   {2, 0}, {0, 0},   {4, 4}};
+        const uint32_t poison = ~0u;
+        for (int r = 0; r < TOPK_ROWS; r++)
+            for (int slice = 0; slice < CUDA_SAMPLE_SLICES; slice++) {
+                int own = slice - TOPK_FIRST, ids[CUDA_TOPK], at = slice * CUDA_TOPK;
+                if (own < 0 || own >= TOPK_SLICES || k[r] == 0) {
+                    assert_memory_equal(&got[r].logits[at], &poison, sizeof poison);
+                    continue;
+                }
+                int begin = TOPK_BEGIN + own * TOPK_SLICE, end = begin + TOPK_SLICE;
+                int n = best_tokens(logits + r * TOPK_LD, begin, end < TOPK_END ? end : TOPK_END, k[r], ids);
+                assert_int_equal(n, nums[r][own]);
+                for (int i = 0; i < CUDA_TOPK; i++, at++) {
+                    float largest = got[r].max[at / CUDA_GROUP];
+                    if (got[r].logits[at] != (i < n ? logits[r * TOPK_LD + ids[i]] : -INFINITY) ||
+                        (i < n && got[r].ids[at] != ids[i]))
+                        fail_msg("row %d, slice %d, order %d: token %d is %d, not %d", r, slice, order, i,
+                                 (int)got[r].ids[at], i < n ? ids[i] : -1);
+                    assert_true(n < 0 ? isnan(largest) : largest >= got[r].logits[at]);
+                    assert_true(n != 0 || largest == -INFINITY);
+                }
+            }
+        assert_true(got[0].ids[TOPK_FIRST * CUDA_TOPK] == 300 && got[8].ids[TOPK_FIRST * CUDA_TOPK] <= 300);
         free(logits), free(max), free(got);
         void *all[] = {(void *)(uintptr_t)a.rows,
                        (void *)(uintptr_t)a.prep,

@@ -108,9 +108,12 @@ ROWS = [
     (CUDA % "ranks.cu", "    peer_barrier(a.peers, epoch + 2, arrived);\n    if (threadIdx.x == 0)\n        a.peers.epochs[blockIdx.x] = epoch + 2;\n}\n\n// Rank", "    if (threadIdx.x == 0)\n        a.peers.epochs[blockIdx.x] = epoch + 2;\n}\n\n// Rank",
          "test_emu_ranks"),  # a part is written while others read it
     (CUDA % "ranks.cu", "v[r] = add4(v[2 * r], v[2 * r + 1]);", "v[r] = add4(v[r], v[r + n / 2]);", "test_emu_ranks"),  # another tree
-    (CUDA % "ranks.cu", "float max = num < 0 ? NAN : -INFINITY;", "float max = -INFINITY;", "test_emu_ranks"),  # a rank's row that is not finite is sampled from
+    (CUDA % "sample.cu", "float max = finite ? -INFINITY : NAN;", "float max = -INFINITY;", "test_emu_sample"),  # a slice that is not finite is sampled from
+    (CUDA % "ranks.cu", "i = (int)threadIdx.x, at = from * n + i;", "i = (int)threadIdx.x, at = i;", "test_emu_ranks"),  # the first rank's slices from all
+    (CUDA % "sample.cu", "= {order_key(v.best), 0, 1}; // greedy", "= {order_key(v.best), 1, 1}; // greedy", "test_emu_sample"),  # the second of equal best tokens
+    (CUDA % "sample.cu", "v.n = a.begin + end * CUDA_GROUP < a.end ?", "v.n = a.begin + end * CUDA_GROUP > 0 ?", "test_emu_sample"),  # a slice behind the last token
     (CUDA % "ranks.cu", "            if (a.bias)\n                v = add4(v,", "            if (a.bias && a.peers.rank == 0)\n                v = add4(v,", "test_emu_ranks"),  # a bias on one rank alone
-    (CUDA % "sample.cu", "topk->ids[at] = a.begin + i;", "topk->ids[at] = i;", "test_emu_ranks"),  # local top-k by its place among a rank's tokens
+    (CUDA % "sample.cu", "topk->ids[at] = first + i;", "topk->ids[at] = a.begin + i;", "test_emu_sample"),  # local top-k by its place in a slice
     (CUDA % "sample.cu", "if (d.adjusted < 0 || row.row < 0 || topk != TOPK)", "if (d.adjusted < 0 || row.row < 0 || TOPK)", "test_emu_ranks"),  # local top-k before entries and mask
     (CUDA % "gemm_common.cuh", "return kd_add(kd_add(red[0], red[stride]), kd_add(red[2 * stride], red[3 * stride]));",
          "return kd_add(kd_add(kd_add(red[0], red[stride]), red[2 * stride]), red[3 * stride]);",
@@ -197,12 +200,13 @@ ROWS = [
     (CUDA % "sample.cu", "        part[i] = s->bins[i];\n", "        part[i] = s->bins[i] / 2;\n", "test_emu_sample"),  # masses of a slice by halves
     (CUDA % "sample.cu", "(double)kd_add(v.max[g], -v.best) < low)", "(double)kd_add(v.max[g], -v.best) < low / 2)", "test_emu_sample"),  # min-p: groups that count are skipped
     (CUDA % "sample.cu", "(row.top_k <= 0 || row.top_k >= a.vocab)", "(row.top_k <= 0 || a.vocab > 0)", "test_emu_sample"),  # top-k among masses of all tokens
+    (CUDA % "sample.cu", "bool all = s->found > BEST_GROUPS;", "bool all = s->found > BEST_GROUPS * 1000;", "test_emu_sample"),  # more groups of best tokens than are listed
     (CUDA % "sample.cu", "mass_t need = share < 1 ? 1 :", "mass_t need =", "test_emu_sample"),  # top-p 0 keeps nothing
     (CUDA % "sample.cu", "(key == v.last_key && id <= v.last_id)", "key == v.last_key", "test_emu_sample"),  # ties at the end of top-k
     (CUDA % "sample.cu", "to[i] = 2 * i + 1 < n ? kd_add(from[2 * i], from[2 * i + 1]) : from[2 * i];", "to[i] = kd_add(from[2 * i], 2 * i + 1 < n ? from[2 * i + 1] : from[2 * i]);",
          "test_emu_sample"),  # the odd group out is counted twice
     (CUDA % "work.c", "if (n == 0 || seen[entries[i].token] == *stamp) {", "if (n == 0) {", "test_emu_sample"),  # entries of a token at once
-    (CUDA % "step.c", "        if (g->num_tokens == tokens && same_splits && g->adjusts == key.adjusts)", "        if (g->num_tokens == tokens && same_splits)",
+    (CUDA % "phases.c", ".num_adjusted = dev->capturing ? n : dev->work.num_adjusted,", ".num_adjusted = dev->work.num_adjusted,",
          "test_emu_steps"),  # a graph without entries replays a step that has some
     (CUDA % "work.c", "        slots[t] = -1;\n", "        slots[t] = 0;\n", "test_emu_steps"),  # padding rows write a block
     (CUDA % "multiply.c", "w->layout != LAYOUT_F32 ? dev->work.num_decode : m;", "w->layout != LAYOUT_F32 ? 0 : m;",
@@ -230,8 +234,7 @@ ROWS = [
     (CUDA % "step.c", "dev->graphs[i].last_step < oldest->last_step", "dev->graphs[i].last_step > oldest->last_step", "test_emu_steps"),  # the bucket used last gives way
     (CUDA % "step.c", "    rt_upload(dev->rt, dev->staging, dev->upload[slot], dev->work.bytes);\n",
          "    rt_upload(dev->rt, dev->staging, dev->upload[slot], 16);\n    rt_upload(dev->rt, dev->staging, dev->upload[slot], dev->work.bytes);\n", "test_emu_steps"),  # two uploads a step
-    (CUDA % "ranks.cu", "        for (int k = i * CUDA_GROUP; k < (i + 1) * CUDA_GROUP && k < num; k++)", "        for (int k = i * CUDA_GROUP; k < (i + 1) * CUDA_GROUP; k++)",
-         "test_emu_ranks"),  # maxima of a local top-k that is not there
+    (CUDA % "sample.cu", "    if (lane >= (int)all && lane < CUDA_TOPK) {", "    if (lane > (int)all && lane < CUDA_TOPK) {", "test_emu_sample"),  # a token behind the last of a local top-k
     (CUDA % "common.cuh", "times_sigmoid(x, kd_mul(1.5957691216f,", "times_sigmoid(x, kd_mul(0.79788456f,", "test_emu_gemm"),  # GELU: tanh of half
     (CUDA % "common.cuh", "u = up > 7 ? 7 : up < -7 ? -7 : up;", "u = up > 7 ? 7 : up;", "test_emu_rows"),  # the clamp of ups below
     (CUDA % "gemm_common.cuh", "up = kd_add(up, bias[a.n + n]);", "up = kd_add(up, bias[n]);", "test_emu_gemm"),  # gates' biases for ups

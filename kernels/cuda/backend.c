@@ -73,12 +73,12 @@ static const char *experts_problem(const struct model_config *m, const struct ff
 static const char *model_problem(const struct model_config *m, int world) {
     const char *problem = NULL;
     if (m->num_layers < 1 || m->hidden < 1 || m->vocab < 1 || m->num_attn < 1 || m->num_ffn < 1 ||
-        m->kv_layers < 1)
+        m->kv_layers + m->state_layers < 1)
         return "a dimension of the model is not positive";
     for (int i = 0; i < m->num_attn && !problem; i++)
         problem = spec_problem(m, &m->attn[i]);
     for (int i = 0; i < m->num_mix && !problem; i++)
-        problem = cuda_mix_problem(&m->mix[i], world);
+        problem = cuda_mix_problem(&m->mix[i]);
     for (int i = 0; i < m->num_ffn && !problem; i++)
         problem = m->ffn[i].sparse && world > 1 ? "ranks would share sparse gates"
                   : m->ffn[i].sparse && (m->ffn[i].no_gate || m->ffn[i].experts > 0 || m->ffn[i].in_bias)

@@ -273,7 +273,7 @@ void cuda_latent_decode(struct device *dev, const struct layer *layer, const str
 void cuda_latent_out(struct device *dev, const struct layer *layer);
 
 // mix.c. NULL: there are kernels for the layer.
-const char *cuda_mix_problem(const struct mix_spec *m, int world);
+const char *cuda_mix_problem(const struct mix_spec *m);
 int cuda_mix_widest(const struct device *dev); // columns of what a matrix of any such layer gives
 void cuda_mix_alloc(struct device *dev, struct arena *a);
 // Of the normalised rows what goes into the output matrix.

@@ -12,9 +12,7 @@ static int gate_size(const struct mix_spec *m) {
     return m->kind == MIX_CONV ? 0 : round_up(mix_values(m) + 2 * m->heads, 4);
 }
 
-const char *cuda_mix_problem(const struct mix_spec *m, int world) {
-    if (world > 1)
-        return "ranks would share recurrent layers";
+const char *cuda_mix_problem(const struct mix_spec *m) {
     if (m->heads < 1 || m->head_dim < 1 || m->taps < 2 || m->taps > MIX_MAX_TAPS)
         return "a dimension of a recurrent layer is not positive, or its convolution is too long";
     if (m->kind == MIX_CONV)

@@ -172,7 +172,7 @@ static int64_t columns_before(const struct cuda_matrix *m, int64_t total, int fi
 // With `--exact` the sums of ranks are the tree of one (README, rule 13), so a rank's columns must be whole
 // segments of it. False: they are not.
 static bool find_segments(const struct device *dev, struct weight *w, const struct weight_desc *desc) {
-    bool shared = desc->role == WEIGHT_ATTN_OUT || desc->role == WEIGHT_DOWN;
+    bool shared = desc->role == WEIGHT_ATTN_OUT || desc->role == WEIGHT_DOWN || desc->role == WEIGHT_MIX_OUT;
     if (!shared || desc->total == 0 || !dev->exact)
         return true;
     const struct peers *g = &dev->peers;

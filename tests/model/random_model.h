@@ -55,6 +55,7 @@ static struct random_shape {
     int hidden, head_dim, context;
     int window, full_every; // 0: none; layers i with i % full_every == full_every - 1 have no window
     const char *arch;       // one of random_families; NULL: llama
+    bool dense;             // no experts
 } random_shape = {.hidden = 512, .head_dim = 64, .context = 512};
 
 enum random_family {
@@ -90,7 +91,7 @@ static inline void random_model_write_sized(const struct random_model *m, int H,
     int family = 1;
     for (int i = 0; strcmp(random_families[i], arch) != 0; i++)
         family <<= 1;
-    int experts = random_plain ? 0 : family & EXPERTS, mixed = random_plain ? 0 : family & MIXED;
+    int experts = random_plain || shape->dense ? 0 : family & EXPERTS, mixed = random_plain ? 0 : family & MIXED;
     enum { C = 128, R = 32, U = 96, N = 32, V = 64 }; // of latents
     enum { HEADS = 8, STATE = 32, P = 64, TAPS = 4 }; // of recurrent layers: values of a head, taps
     int G = family & GRANITEHYBRID ? 8 : 2, n = G * STATE, v = HEADS * P; // groups

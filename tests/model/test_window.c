@@ -11,7 +11,7 @@ static token_id prompt[MAX_LEN];
 
 static void write_model(const char *arch, int layers, int window, int full_every) {
     static const struct random_model m = {.name = "window", .matrices = {DTYPE_F32}, .num_types = 1};
-    random_shape = (struct random_shape){64, 16, MAX_LEN, window, full_every, arch};
+    random_shape = (struct random_shape){64, 16, MAX_LEN, window, full_every, arch, false};
     strcpy(path + sizeof path - 7, "XXXXXX");
     random_state = 88172645463325252u;
     random_layers = layers;
@@ -260,7 +260,7 @@ static void test_chunks(void **state) {
 static void test_too_long(void **state) {
     (void)state;
     struct err err = {0};
-    random_shape = (struct random_shape){64, 16, 1 << 24, WINDOW, 0, NULL};
+    random_shape = (struct random_shape){64, 16, 1 << 24, WINDOW, 0, NULL, false};
     random_layers = 2;
     strcpy(path + sizeof path - 7, "XXXXXX");
     random_model_write_sized(&(struct random_model){.matrices = {DTYPE_F32}, .num_types = 1}, 4, 2, 128,

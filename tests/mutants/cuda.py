@@ -254,6 +254,7 @@ ROWS = [
     (CUDA % "mix.cu", "if (a.states.positions[row] < back)", "if (false)", "test_emu_mix"),  # recurrent: a sequence begins with what its page held
     (CUDA % "mix.cu", "a.tiled ? h % a.groups : h / (a.heads / a.groups)", "h / (a.heads / a.groups)", "test_emu_mix"),  # recurrent: heads take the keys of another group
     (CUDA % "mix.cu", "bool begins = a.states.positions[row] == 0;", "bool begins = true;", "test_emu_mix"),  # recurrent: every step begins a sequence
+    (CUDA % "weight.c", " || desc->role == WEIGHT_MIX_OUT;", ";", "test_emu_ranks_mix"),  # recurrent: a rank's segments are its own
     (CUDA % "kv.c", ".num = arrays,", ".num = dev->model.kv_layers,", "test_emu_steps"),  # a page is copied without its values
     (CUDA % "kv.c", "for (int s = 0; dev->scales && s < dev->model.num_attn; s++)", "for (int s = 0; s < 0; s++)", "test_emu_steps"),  # and without the scales of int8
     (CUDA % "kv.c", "return cuda_kv_page_arrays(dev) / attn_kv_places(model_attn(m, i));", "return cuda_kv_page_arrays(dev);", "test_emu_kinds"),  # pages of layers that keep more lie elsewhere

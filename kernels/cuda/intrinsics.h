@@ -25,6 +25,12 @@ KD_FN void kd_copy16(void *dst, const void *src, bool ok) {
                  "r"(ok ? 16 : 0)
                  : "memory");
 }
+// The same of 4 bytes, which need no more alignment.
+KD_FN void kd_copy4(void *dst, const void *src, bool ok) {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(kd_shared_address(dst)), "l"(src),
+                 "r"(ok ? 4 : 0)
+                 : "memory");
+}
 KD_FN void kd_copy_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 // Waits until at most KEEP of this thread's groups are in flight.
 template <int KEEP> KD_FN void kd_copy_wait() {
@@ -204,6 +210,7 @@ KD_FN double kd_mul_double(double a, double b) { return __dmul_rn(a, b); }
 
 KD_FN uint32_t kd_shared_address(const void *p) { return emu::shared_address(p); }
 KD_FN void kd_copy16(void *dst, const void *src, bool ok) { emu::copy_async(dst, src, 16, ok); }
+KD_FN void kd_copy4(void *dst, const void *src, bool ok) { emu::copy_async(dst, src, 4, ok); }
 KD_FN void kd_copy_commit() { emu::copy_commit(); }
 template <int KEEP> KD_FN void kd_copy_wait() { emu::copy_wait(KEEP); }
 KD_FN void kd_ldmatrix4(uint32_t r[4], const void *row) { emu::ldmatrix4(r, row, false); }

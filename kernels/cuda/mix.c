@@ -58,7 +58,8 @@ static struct cuda_states states_of(const struct device *dev, const struct layer
                                 .blocks = {dev->inputs.groups[layer->state_group].block_start,
                                            dev->inputs.groups[layer->state_group].block_ids},
                                 .seq_of = dev->inputs.seq_of,
-                                .positions = dev->inputs.positions};
+                                .positions = dev->inputs.positions,
+                                .context_len = dev->inputs.context_len};
 }
 
 static void convolve(struct device *dev, const struct layer *layer) {

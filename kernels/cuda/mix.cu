@@ -89,62 +89,113 @@ __global__ void __launch_bounds__(MIX_THREADS) mix_prepare(struct cuda_mix_prepa
     }
 }
 
-// A column of a head's state (N, P) is held by PARTS lanes, elements i of the same i % PARTS in each, at most K; a warp
-// has 32 / PARTS neighbours.
-template <int PARTS> KD_FN float sum_parts(float v) {
+// A column of a head's state (N, P) is held by PARTS lanes, four elements in turn by each, at most K; a warp has 32 / PARTS
+// neighbours. They stay in registers for all rows of a sequence, which follow each other, so what rows bring is copied to
+// shared memory MIX_AHEAD rows ahead.
+enum { MIX_AHEAD = 8 };
+
+template <int PARTS, int K> struct mix_inputs {
+    float q[PARTS * K], k[PARTS * K], v[MIX_THREADS / PARTS], dt[2], padding[2]; // dt, decay
+};
+
+// Begins to copy what at most MIX_AHEAD of n rows bring.
+template <int PARTS, int K>
+KD_FN void copy_rows(struct mix_inputs<PARTS, K> *to, const struct cuda_mix_recur &a, int row, int n, int h,
+                     int column) {
+    int N = a.key_dim, group = a.tiled ? h % a.groups : h / (a.heads / a.groups), lane = kd_lane();
+    for (int r = kd_warp(); r < n && r < MIX_AHEAD; r += MIX_WARPS) {
+        const float *x = a.x + (size_t)(row + r) * (size_t)a.ldx, *q = x + group * N, *k = q + a.groups * N,
+                    *v = x + 2 * a.groups * N + h * a.head_dim + column,
+                    *dt = a.dt + (size_t)(row + r) * (size_t)a.ld_gate + h;
+#pragma unroll 1 // registers belong to the state
+        for (int i = lane; i < PARTS * K; i += 32) {
+            kd_copy4(&to[r].q[i], q + i, i < N);
+            kd_copy4(&to[r].k[i], k + i, i < N);
+        }
+        if (lane < MIX_THREADS / PARTS)
+            kd_copy4(&to[r].v[lane], v + lane, column + lane < a.head_dim);
+        if (lane < 2)
+            kd_copy4(&to[r].dt[lane], dt + lane * a.heads, true);
+    }
+    kd_copy_commit();
+}
+
+template <int PARTS> KD_FN int element(int part, int m) { return (part + m / 4 * PARTS) * 4 + m % 4; }
+
+template <int PARTS, int K> KD_FN void load_part(float to[K], const float *from, int part) {
+#pragma unroll
+    for (int m = 0; m < K; m += 4) {
+        float4 v = *(const float4 *)(const void *)(from + element<PARTS>(part, m));
+        to[m] = v.x, to[m + 1] = v.y, to[m + 2] = v.z, to[m + 3] = v.w;
+    }
+}
+
+// The sum over a column's elements of s * x, in the same order in whatever row.
+template <int PARTS, int K> KD_FN float dot(const float s[K], const float x[K]) {
+    float sum[4] = {};
+#pragma unroll
+    for (int m = 0; m < K; m++)
+        sum[m % 4] = kd_fma(s[m], x[m], sum[m % 4]);
+    float v = kd_add(kd_add(sum[0], sum[1]), kd_add(sum[2], sum[3]));
     for (int bits = 1; bits < PARTS; bits *= 2)
-        v += __shfl_xor_sync(ALL_LANES, v, bits);
+        v = kd_add(v, __shfl_xor_sync(ALL_LANES, v, bits));
     return v;
+}
+
+// The state after one more row, and what this gives.
+template <int PARTS, int K>
+KD_FN float advance(float s[K], const struct mix_inputs<PARTS, K> &x, int part, float v, bool delta) {
+    float q[K], k[K], decay = x.dt[1];
+    load_part<PARTS, K>(k, x.k, part);
+    load_part<PARTS, K>(q, x.q, part);
+    float change = kd_mul(delta ? kd_fma(-decay, dot<PARTS, K>(s, k), v) : v, x.dt[0]);
+#pragma unroll
+    for (int m = 0; m < K; m++)
+        s[m] = kd_fma(k[m], change, kd_mul(s[m], decay));
+    return dot<PARTS, K>(s, q);
 }
 
 template <int PARTS, int K>
 __global__ void __launch_bounds__(MIX_THREADS) mix_recur(struct cuda_mix_recur a) {
+    typedef struct mix_inputs<PARTS, K> inputs;
+    KD_SHARED(inputs, rows); // (2, MIX_AHEAD)
     kd_grid_release();
     kd_grid_wait();
-    int slices = (a.head_dim + MIX_THREADS / PARTS - 1) / (MIX_THREADS / PARTS), h = (int)blockIdx.x / slices;
+    enum { COLUMNS = MIX_THREADS / PARTS };
+    int slices = (a.head_dim + COLUMNS - 1) / COLUMNS, h = (int)blockIdx.x / slices;
     int row = (int)blockIdx.y, seq = a.states.seq_of[row], N = a.key_dim;
     if (!begins_sequence(a.states, row, seq))
         return;
-    int part = kd_lane() % PARTS,
-        column = ((int)blockIdx.x % slices * MIX_THREADS + (int)threadIdx.x) / PARTS;
+    int n = a.states.context_len[seq] - a.states.positions[row];
+    int part = kd_lane() % PARTS, own = (int)threadIdx.x / PARTS,
+        column0 = (int)blockIdx.x % slices * COLUMNS, column = column0 + own;
+    copy_rows(rows, a, row, n, h, column0);
     bool there = column < a.head_dim;
-    int group = a.tiled ? h % a.groups : h / (a.heads / a.groups);
-    float *state = state_of(a.states, seq) + (size_t)h * (size_t)(N * a.head_dim) + column, s[K];
     bool begins = a.states.positions[row] == 0;
+    float *state = state_of(a.states, seq) + (size_t)h * (size_t)(N * a.head_dim) + column, s[K];
 #pragma unroll
     for (int m = 0; m < K; m++) {
-        int i = part + PARTS * m;
+        int i = element<PARTS>(part, m);
         s[m] = there && !begins && i < N ? state[i * a.head_dim] : 0;
     }
-    for (; row < a.rows && a.states.seq_of[row] == seq; row++) {
-        const float *q = a.x + (size_t)row * (size_t)a.ldx + group * N + part, *k = q + a.groups * N;
-        const float *dt = a.dt + (size_t)row * (size_t)a.ld_gate + h;
-        float v = there ? a.x[(size_t)row * (size_t)a.ldx + 2 * a.groups * N + h * a.head_dim + column] : 0;
-        float decay = dt[a.heads], change = v, out = 0, key[K];
-#pragma unroll
-        for (int m = 0; m < K; m++)
-            key[m] = part + PARTS * m < N ? k[PARTS * m] : 0;
-        if (a.delta) {
-            float seen = 0;
-#pragma unroll
-            for (int m = 0; m < K; m++)
-                seen = kd_fma(s[m], key[m], seen);
-            change = kd_fma(-decay, sum_parts<PARTS>(seen), v);
+    float d = a.d ? a.d[h] : 0,
+          *y = a.y + (size_t)row * (size_t)(a.heads * a.head_dim) + h * a.head_dim + column;
+    for (int first = 0; first < n; first += MIX_AHEAD) {
+        int next = first + MIX_AHEAD;
+        kd_copy_wait<0>();
+        __syncthreads(); // others' copies have landed, and the rows before have been read
+        copy_rows(rows + next % (2 * MIX_AHEAD), a, row + next, n - next, h, column0);
+        const inputs *x = rows + first % (2 * MIX_AHEAD);
+#pragma unroll 1
+        for (int r = first; r < n && r < next; r++, x++, y += a.heads * a.head_dim) {
+            float v = x->v[own], out = advance<PARTS, K>(s, *x, part, v, a.delta);
+            if (there && part == 0)
+                *y = a.d ? kd_fma(d, v, out) : out;
         }
-        change = kd_mul(change, dt[0]);
-#pragma unroll
-        for (int m = 0; m < K; m++) {
-            s[m] = kd_fma(key[m], change, kd_mul(s[m], decay));
-            out = kd_fma(s[m], part + PARTS * m < N ? q[PARTS * m] : 0, out);
-        }
-        out = sum_parts<PARTS>(out);
-        if (there && part == 0)
-            a.y[(size_t)row * (size_t)(a.heads * a.head_dim) + h * a.head_dim + column] =
-                a.d ? kd_fma(a.d[h], v, out) : out;
     }
 #pragma unroll
     for (int m = 0; m < K; m++) {
-        int i = part + PARTS * m;
+        int i = element<PARTS>(part, m);
         if (there && i < N)
             state[i * a.head_dim] = s[m];
     }
@@ -173,6 +224,12 @@ __global__ void __launch_bounds__(MIX_THREADS) mix_finish(struct cuda_mix_finish
     }
 }
 
+template <int PARTS, int K> static void recur(struct rt *rt, const struct cuda_mix_recur *a) {
+    int columns = MIX_THREADS / PARTS, slices = (a->head_dim + columns - 1) / columns;
+    size_t shared = 2 * MIX_AHEAD * sizeof(struct mix_inputs<PARTS, K>);
+    rt_launch(rt, mix_recur<PARTS, K>, rt_grid_of(a->heads * slices, a->rows, MIX_THREADS, shared), *a);
+}
+
 extern "C" {
 
 void cuda_mix_conv(struct rt *rt, const struct cuda_mix_conv *a) {
@@ -186,14 +243,12 @@ void cuda_mix_prepare(struct rt *rt, const struct cuda_mix_prepare *a) {
 }
 
 void cuda_mix_recur(struct rt *rt, const struct cuda_mix_recur *a) {
-    int columns = MIX_THREADS / (a->key_dim <= 128 ? 4 : 8), slices = (a->head_dim + columns - 1) / columns;
-    struct rt_grid grid = rt_grid_of(a->heads * slices, a->rows, MIX_THREADS, 0);
     if (a->key_dim <= 64)
-        rt_launch(rt, mix_recur<4, 16>, grid, *a);
+        recur<4, 16>(rt, a);
     else if (a->key_dim <= 128)
-        rt_launch(rt, mix_recur<4, 32>, grid, *a);
+        recur<4, 32>(rt, a);
     else
-        rt_launch(rt, mix_recur<8, CUDA_MIX_KEY / 8>, grid, *a);
+        recur<8, CUDA_MIX_KEY / 8>(rt, a);
 }
 
 void cuda_mix_finish(struct rt *rt, const struct cuda_mix_finish *a) {

@@ -439,8 +439,9 @@ struct cuda_states {
     char *first; // in page 0
     size_t page_bytes;
     struct cuda_blocks blocks;
-    const int32_t *seq_of;    // (rows) ascending; -1: nobody's
-    const int32_t *positions; // (rows)
+    const int32_t *seq_of;      // (rows) ascending; -1: nobody's
+    const int32_t *positions;   // (rows)
+    const int32_t *context_len; // of sequences, after the step
 };
 
 // silu of the convolution of x, or of gated x, b * x with b, c and x side by side, c times it. Windows become those after

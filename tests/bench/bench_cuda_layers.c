@@ -160,27 +160,29 @@ struct sizes {
     int heads, groups, key_dim, head_dim, taps;
 };
 
-static struct cuda_states make_states(int seqs, size_t elements) {
+// Of sequences of a token each, or of one of many.
+static struct cuda_states make_states(int seqs, int tokens, size_t elements) {
     return (struct cuda_states){.first = filled((size_t)seqs * elements * sizeof(float), STREAM_F32),
                                 .page_bytes = elements * sizeof(float),
                                 .blocks = {counted(seqs + 1, 0, 1), counted(seqs, 0, 1)},
-                                .seq_of = counted(seqs, 0, 1),
-                                .positions = counted(seqs, 100, 0)};
+                                .seq_of = counted(seqs * tokens, 0, seqs > 1),
+                                .positions = counted(seqs * tokens, 100, tokens > 1),
+                                .context_len = counted(seqs, 100 + tokens, 0)};
 }
 
-// The gated delta rule: reads and writes the states of all sequences.
-static void bench_recurrence(const struct sizes *s, int seqs, const char *shape) {
+// The gated delta rule: reads and writes the states of all sequences; of a long one arithmetic counts.
+static void bench_recurrence(const struct sizes *s, int seqs, int tokens, const char *shape) {
     int values = s->heads * s->head_dim, channels = 2 * s->groups * s->key_dim + values;
-    size_t n = (size_t)seqs, state = (size_t)values * (size_t)s->key_dim;
-    double bytes = 4.0 * (double)n * (2.0 * (double)state + channels + values);
+    size_t n = (size_t)(seqs * tokens), state = (size_t)values * (size_t)s->key_dim;
+    double bytes = 4.0 * (2.0 * (double)state * seqs + (double)n * (channels + values));
     set_copies(bytes);
     struct cuda_mix_recur *a = must_calloc((size_t)num_copies, sizeof *a);
     for (int i = 0; i < num_copies; i++)
-        a[i] = (struct cuda_mix_recur){.states = make_states(seqs, state),
+        a[i] = (struct cuda_mix_recur){.states = make_states(seqs, tokens, state),
                                        .x = floats(n * (size_t)channels),
                                        .dt = floats(n * (size_t)(2 * s->heads)),
                                        .y = device(n * (size_t)values * 4),
-                                       .rows = seqs,
+                                       .rows = seqs * tokens,
                                        .heads = s->heads,
                                        .groups = s->groups,
                                        .key_dim = s->key_dim,
@@ -188,7 +190,11 @@ static void bench_recurrence(const struct sizes *s, int seqs, const char *shape)
                                        .ldx = channels,
                                        .ld_gate = 2 * s->heads,
                                        .delta = true};
-    row("recurrence", shape, time_kernel(recur_once, a), bytes, bandwidth, "GB/s");
+    double seconds = time_kernel(recur_once, a);
+    if (tokens > 1)
+        row("recurrence of a prompt", shape, seconds, 7.0 * (double)state * tokens, matrix_rate, "TFLOP/s");
+    else
+        row("recurrence", shape, seconds, bytes, bandwidth, "GB/s");
     release();
     free(a);
 }
@@ -204,7 +210,7 @@ static void bench_around_recurrence(const struct sizes *s, int seqs, const char 
     struct cuda_mix_prepare *p = must_calloc((size_t)num_copies, sizeof *p);
     struct cuda_mix_finish *f = must_calloc((size_t)num_copies, sizeof *f);
     for (int i = 0; i < num_copies; i++) {
-        c[i] = (struct cuda_mix_conv){.states = make_states(seqs, window),
+        c[i] = (struct cuda_mix_conv){.states = make_states(seqs, 1, window),
                                       .x = floats(n * (size_t)channels),
                                       .w = floats((size_t)(channels * s->taps)),
                                       .y = device(n * (size_t)channels * 4),
@@ -329,7 +335,13 @@ void bench_layers(void) {
         bench_latent_attention(false, rows, tiny ? 20 : 512, heads);
         snprintf(shape, sizeof shape, "%d heads of (%d, %d) x %d", s->heads, s->key_dim, s->head_dim, rows);
         bench_around_recurrence(s, rows, shape);
-        bench_recurrence(s, rows, shape);
+        bench_recurrence(s, rows, 1, shape);
+        if (i == 0) {
+            int tokens = tiny ? 20 : 2048;
+            snprintf(shape, sizeof shape, "%d heads of (%d, %d), %d tokens", s->heads, s->key_dim,
+                     s->head_dim, tokens);
+            bench_recurrence(s, 1, tokens, shape);
+        }
         bench_streams(rows, tiny ? 64 : 2048);
         bench_layer_embeddings(rows, tiny ? 2 : 35, tiny ? 16 : 256, tiny ? 64 : 16384);
     }

@@ -126,7 +126,10 @@ __global__ void matrices(struct args a) {
     KD_SHARED(uint16_t, tile); // (32, 8)
     kd_grid_wait();
     int lane = kd_lane();
-    kd_copy16(tile + lane * 8, a.halves + lane * 8, lane != 5);
+    for (int i = 0; i < 8 && lane % 2; i += 2)
+        kd_copy4(tile + lane * 8 + i, a.halves + lane * 8 + i, lane != 5);
+    if (lane % 2 == 0)
+        kd_copy16(tile + lane * 8, a.halves + lane * 8, lane != 6);
     kd_copy_commit();
     kd_copy_wait<0>();
     __syncthreads();
@@ -151,7 +154,7 @@ static void test_ldmatrix(void **) {
     rt_launch(rt, matrices, rt_grid_of(1, 1, 32, 512), a);
     download(got, d_out, sizeof got);
     for (int i = 0; i < 8; i++)
-        in[5 * 8 + i] = 0; // the row that was not to be copied
+        in[5 * 8 + i] = in[6 * 8 + i] = 0; // rows that were not to be copied
     for (int lane = 0; lane < 32; lane++)
         for (int m = 0; m < 4; m++) {
             int i = lane / 4, j = lane % 4 * 2;

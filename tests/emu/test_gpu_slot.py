@@ -197,7 +197,8 @@ def check_benchmark(kernels, steps, launched):
                    "general prefill attention", "sum of ranks", "gather of ranks", "local top-k", "sample", "embed", "norm",
                    "bias, RoPE, KV write", "copy of a page", "SwiGLU", "clear", "scatter of the upload", "route", "group of slots",
                    "gemm, experts", "sum of experts", "gate of attention", "norm, RoPE, write of latents", "latent attention",
-                   "general latent attention", "convolution", "norms of recurrence", "recurrence", "gated norm"):
+                   "general latent attention", "convolution", "norms of recurrence", "recurrence",
+                   "recurrence of a prompt", "gated norm"):
         assert any(k["kernel"] == kernel for k in kernels), kernel
     for weights in ("F32", "BF16", "F16", "Q8_0", "Q4_0", "Q4_K", "Q5_K", "Q6_K", "MXFP4", "FP8"):
         assert any(k["kernel"] == "gemm" and k["shape"].startswith(weights + " ") for k in kernels), weights

@@ -254,6 +254,10 @@ ROWS = [
     (CUDA % "mix.cu", "if (a.states.positions[row] < back)", "if (false)", "test_emu_mix"),  # recurrent: a sequence begins with what its page held
     (CUDA % "mix.cu", "a.tiled ? h % a.groups : h / (a.heads / a.groups)", "h / (a.heads / a.groups)", "test_emu_mix"),  # recurrent: heads take the keys of another group
     (CUDA % "mix.cu", "bool begins = a.states.positions[row] == 0;", "bool begins = true;", "test_emu_mix"),  # recurrent: every step begins a sequence
+    (CUDA % "mix.cu", "        kd_copy_wait<0>();\n", "", "test_emu_mix"),  # recurrent: rows are read before their copies land
+    (CUDA % "mix.cu", "        __syncthreads(); // others' copies have landed, and the rows before have been read\n", "", "test_emu_mix"),  # recurrent: copies of other warps are not waited for
+    (CUDA % "mix.cu", "rows + next % (2 * MIX_AHEAD), a,", "rows + first % (2 * MIX_AHEAD), a,", "test_emu_mix"),  # recurrent: rows that are read are overwritten
+    (CUDA % "backend.c", "m->kv_layers + m->state_layers < 1", "m->kv_layers < 1", "test_emu_ranks_mix"),  # recurrent: a stage without attention is refused
     (CUDA % "weight.c", " || desc->role == WEIGHT_MIX_OUT;", ";", "test_emu_ranks_mix"),  # recurrent: a rank's segments are its own
     (CUDA % "kv.c", ".num = arrays,", ".num = dev->model.kv_layers,", "test_emu_steps"),  # a page is copied without its values
     (CUDA % "kv.c", "for (int s = 0; dev->scales && s < dev->model.num_attn; s++)", "for (int s = 0; s < 0; s++)", "test_emu_steps"),  # and without the scales of int8

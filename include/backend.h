@@ -264,9 +264,9 @@ struct step {
     void *masks_arg;
 };
 
-// What layers with experts did in a step, all layers added up; of a device's own experts and layers.
+// What layers with experts did in a step, all layers that the device has added up; of the experts of all ranks.
 struct expert_counts {
-    uint64_t rows;    // that their experts multiplied: tokens, each once for each of its experts
+    uint64_t rows;    // that experts multiplied: tokens, each once for each of its experts
     uint64_t reads;   // experts that had any, so that their weights were read
     uint64_t busiest; // rows of the expert that had the most
 };

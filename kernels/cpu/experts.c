@@ -216,7 +216,7 @@ static void route_worker(void *ctx, int thread, int num_threads) {
         }
 }
 
-// Slots of rows [t0, t1), and in the step's result what they cost. Returns how many.
+// Slots of rows [t0, t1), and in the step's result what they cost all ranks. Returns how many.
 static int make_groups(struct device *dev, const struct layer *layer, int t0, int t1) {
     const struct ffn_spec *f = &layer->ffn;
     struct routing *r = &dev->routing;
@@ -226,23 +226,23 @@ static int make_groups(struct device *dev, const struct layer *layer, int t0, in
     struct expert_rows *groups = r->groups + (size_t)chunk * (size_t)dev->max_experts;
     size_t begin = size_of_row(layer, t0), end = size_of_row(layer, t1);
     for (size_t i = begin; i < end; i++)
-        if (r->experts[i] >= first && r->experts[i] < first + own)
-            next[r->experts[i] - first]++;
+        next[r->experts[i]]++;
     *num_groups = 0;
-    for (int e = 0; e < own; e++) {
+    for (int e = 0; e < f->experts; e++) {
         int n = next[e];
-        if (n > 0)
-            groups[(*num_groups)++] = (struct expert_rows){e, slots, slots + n};
+        counts->reads += n > 0;
+        busiest = n > busiest ? n : busiest;
+        if (n == 0 || e < first || e >= first + own)
+            continue;
+        groups[(*num_groups)++] = (struct expert_rows){e - first, slots, slots + n};
         next[e] = slots;
         slots += n;
-        busiest = n > busiest ? n : busiest;
     }
-    counts->rows += (uint64_t)slots;
-    counts->reads += (uint64_t)*num_groups;
+    counts->rows += end - begin;
     counts->busiest += (uint64_t)busiest;
     for (size_t i = begin; i < end; i++) {
-        int e = r->experts[i] - first;
-        r->slot[i] = e >= 0 && e < own ? next[e]++ : -1;
+        int e = r->experts[i];
+        r->slot[i] = e >= first && e < first + own ? next[e]++ : -1;
         if (r->slot[i] >= 0)
             r->rows[begin + (size_t)r->slot[i]] = (int32_t)(i / (size_t)f->top_k);
         if (r->slot[i] >= 0 && f->weigh_input) {

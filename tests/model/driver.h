@@ -31,7 +31,8 @@ struct driver {
     struct token_event events[256];
     float *first_logits; // (V) of the first sampling row, when logits are kept
     uint64_t next_id;
-    bool no_logprobs; // of requests from here on; their got.logprob and got.top mean nothing then
+    bool no_logprobs;             // of requests from here on; their got.logprob and got.top mean nothing then
+    struct expert_counts experts; // of all steps
 };
 
 struct driver_config {
@@ -181,6 +182,9 @@ static inline bool driver_step(struct driver *d, struct got *got) {
     if (engine_collect(d->engine, &result, &err) != STATUS_OK)
         fail_msg("engine_collect: %s", err.msg);
     plan = result.plan;
+    d->experts.rows += result.out->experts.rows;
+    d->experts.reads += result.out->experts.reads;
+    d->experts.busiest += result.out->experts.busiest;
     for (int i = 0; i < plan->num_items; i++)
         if (plan->items[i].req->state != REQUEST_FINISHED) // else planned beyond its end
             driver_keep(d, &plan->items[i], i, &result, &got[plan->items[i].req->id - 1]);

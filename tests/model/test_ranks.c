@@ -16,6 +16,7 @@ enum { NUM_RUN = 3 + MATES, NUM_SAMPLED = 14 };
 struct results {
     struct got run[NUM_RUN], sampled[NUM_SAMPLED];
     float logits[MAX_VOCAB];
+    struct expert_counts experts; // of the same step
 };
 
 static struct results *one, *many;
@@ -100,7 +101,7 @@ static void run_sampled(struct got *got, struct driver_config c) {
     driver_close(&d);
 }
 
-static void get_logits(float *logits, struct driver_config c) {
+static void get_logits(struct results *to, struct driver_config c) {
     struct driver d;
     struct got *got = calloc(1, sizeof *got);
     c.keep_logits = true;
@@ -109,7 +110,8 @@ static void get_logits(float *logits, struct driver_config c) {
     assert_true(vocab <= MAX_VOCAB);
     driver_add(&d, prompt, 17, 1, (struct sampling_params){0});
     driver_run(&d, got);
-    memcpy(logits, d.first_logits, (size_t)vocab * sizeof *logits);
+    memcpy(to->logits, d.first_logits, (size_t)vocab * sizeof *to->logits);
+    to->experts = d.experts;
     driver_close(&d);
     free(got);
 }
@@ -162,7 +164,7 @@ static void baseline(const char *file, const char *what) {
         prompt[i] = vocab > 512 ? 259 + (i * 37) % 250 : 3 + (i * 37) % (vocab - 3);
     run(one->run, (struct driver_config){0}, NULL);
     run_sampled(one->sampled, (struct driver_config){0});
-    get_logits(one->logits, (struct driver_config){0});
+    get_logits(one, (struct driver_config){0});
     assert_int_equal(one->run[0].num, OUTPUT);
     assert_int_equal(one->run[2].num_scores, PROMPT - 1);
     int differ = 0; // the outputs are not all the same
@@ -186,9 +188,11 @@ static void check(int ranks, int i) {
         if (many->sampled[r].num != OUTPUT || one->sampled[r].num != OUTPUT ||
             memcmp(one->sampled[r].tokens, many->sampled[r].tokens, sizeof(token_id) * OUTPUT) != 0)
             fail_msg("%s, %d stages of %d ranks: other tokens of sampled request %d", name, stages, ranks, r);
-    get_logits(many->logits, (struct driver_config){.ranks = ranks});
+    get_logits(many, (struct driver_config){.ranks = ranks});
     if (memcmp(one->logits, many->logits, sizeof one->logits) != 0)
         fail_msg("%s, %d stages of %d ranks: other bits of logits", name, stages, ranks);
+    if (stages == 1 && memcmp(&one->experts, &many->experts, sizeof one->experts) != 0)
+        fail_msg("%s, %d ranks: other counts of experts", name, ranks);
     if (!SLOW || i % 3 == 0)
         check_preempted_and_hit(ranks);
 }
@@ -237,15 +241,15 @@ static void check_reference(const char *file, int first, int vocab, int max_rank
     for (int i = 0; i < PROMPT; i++)
         prompt[i] = first + (i * 37) % 250;
     memset(many->logits, 1, (size_t)vocab * sizeof(float));
-    get_logits(one->logits, c);
+    get_logits(one, c);
     stages = 2;
-    get_logits(many->logits, c);
+    get_logits(many, c);
     stages = 1;
     assert_memory_equal(one->logits, many->logits, (size_t)vocab * sizeof(float));
     assert_true(one->logits[0] != one->logits[1]);
     for (c.ranks = 2; c.ranks <= max_ranks; c.ranks *= 2) {
         memset(many->logits, 1, (size_t)vocab * sizeof(float));
-        get_logits(many->logits, c);
+        get_logits(many, c);
         for (int i = 0; i < vocab; i++)
             if (!(fabsf(one->logits[i] - many->logits[i]) <= 1e-3f * (1 + fabsf(one->logits[i]))))
                 fail_msg("%s, %d ranks of the reference: logit %d is %g, with one %g", file, c.ranks, i,

@@ -150,7 +150,8 @@ ROWS = [
     (EXPERTS, "(size_t)(r->experts[i] - first) * (size_t)D + c0", "(size_t)r->experts[i] * (size_t)D + c0", "test_ranks"),  # another expert's bias on all ranks but the first
     (EXPERTS, "sum[i][c] = sum[2 * i][c] + sum[2 * i + 1][c];", "sum[i][c] = sum[i][c] + sum[i + n / 2][c];", "test_experts"),  # another tree
     (EXPERTS, "each * dev->rank + segment + 1", "segment + 1", "test_ranks"),  # segments of the first rank
-    (EXPERTS, "r->experts[i] >= first && ", "", "test_ranks"),  # experts of the ranks before
+    (EXPERTS, "e >= first && ", "", "test_ranks"),  # experts of the ranks before
+    (EXPERTS, "counts->rows += end - begin;", "counts->rows += (uint64_t)slots;", "test_ranks"),  # counts: what this rank multiplies
     (GEMM, "(size_t)g->expert * (size_t)p->rows : NULL", "0 : NULL", "test_experts"),  # all have the first expert's bias
     (GEMM, "(size_t)g->expert * (size_t)p->num_panels * p->panel_bytes", "0 * p->panel_bytes", "test_experts"),  # and its weights
     (EXPERTS, "if (left[e] && !((best", "if (!((best", "test_experts"),  # PhiMoE: the first choice counts beside the second

@@ -60,9 +60,7 @@ static const char *spec_problem(const struct model_config *m, const struct attn_
     return NULL;
 }
 
-static const char *experts_problem(const struct model_config *m, const struct ffn_spec *f, int world) {
-    if (world > 1)
-        return "ranks would share a mixture of experts";
+static const char *experts_problem(const struct model_config *m, const struct ffn_spec *f) {
     if (f->own_norms && (f->shared_gate || f->shared_hidden < 1 || block_is_parallel(m->block)))
         return "experts have norms of their own beside no shared expert, a gated one or attention";
     if (f->experts > CUDA_MAX_EXPERTS || f->top_k < 1 || f->top_k > f->experts)
@@ -84,7 +82,7 @@ static const char *model_problem(const struct model_config *m, int world) {
                   : m->ffn[i].sparse && (m->ffn[i].no_gate || m->ffn[i].experts > 0 || m->ffn[i].in_bias)
                       ? "sparse gates of experts, or with biases, or none are gates"
                   : m->layer_scale && m->ffn[i].hidden == 0 ? "a layer without a feed-forward has a factor"
-                  : m->ffn[i].experts > 0                   ? experts_problem(m, &m->ffn[i], world)
+                  : m->ffn[i].experts > 0                   ? experts_problem(m, &m->ffn[i])
                                                             : NULL;
     if (!problem && m->block == BLOCK_SUM_NORM && (m->layer_scale || m->layer_embed > 0))
         problem = "layers have embeddings or scales of their own, and norms of sums";

@@ -250,8 +250,8 @@ void cuda_peers_join(struct device *dev);
 void cuda_peers_check(struct device *dev);
 // As rt_wait(), and ends when another rank fails.
 enum status cuda_peers_wait(struct device *dev, int slot, struct err *err);
-// resid += sum of the parts (+ bias)
-void cuda_peers_add(struct device *dev, float *resid, const float *bias, int rows);
+// y = or += sum of the parts (+ bias)
+void cuda_peers_sum(struct device *dev, float *y, bool add, const float *bias, int rows);
 // What other ranks know of logits rows [0, n) of s, which gets what is found.
 void cuda_peers_gather(struct device *dev, struct cuda_sample *s, int n);
 

@@ -4,6 +4,7 @@
 #include "device.h"
 
 static int max_int(int a, int b) { return a > b ? a : b; }
+static int min_int(int a, int b) { return a < b ? a : b; }
 
 void cuda_experts_open(struct device *dev) {
     struct experts *e = &dev->experts;
@@ -42,6 +43,10 @@ static int group_rows(const struct device *dev, const struct ffn_spec *f) {
     return cuda_group_rows(dev->work.num_tokens, f->top_k, f->experts);
 }
 
+// Of the 8 segments of experts, how many a rank has, and its first.
+static int num_segments(const struct device *dev) { return COMM_MAX_SUM / dev->peers.world; }
+static int first_segment(const struct device *dev) { return num_segments(dev) * dev->peers.rank; }
+
 void cuda_experts_route(struct device *dev, const struct layer *layer) {
     const struct ffn_spec *f = &layer->ffn;
     struct experts *e = &dev->experts;
@@ -69,6 +74,8 @@ void cuda_experts_route(struct device *dev, const struct layer *layer) {
                                  .num = rows * f->top_k,
                                  .num_experts = f->experts,
                                  .group_rows = group_rows(dev, f),
+                                 .first_own = backend_expert_bound(f->experts, first_segment(dev)),
+                                 .num_own = layer->expert_down->num_experts,
                                  .slots = e->slots,
                                  .groups = e->groups,
                                  .num_groups = e->num_groups,
@@ -95,7 +102,8 @@ static void multiply(struct device *dev, const struct layer *layer, const struct
         .slots = dev->experts.slots,
         .groups = dev->experts.groups,
         .num_groups = dev->experts.num_groups,
-        .max_groups = cuda_max_groups(dev->work.num_tokens * f->top_k, f->experts, rows),
+        .max_groups =
+            cuda_max_groups(dev->work.num_tokens * min_int(f->top_k, w->num_experts), w->num_experts, rows),
         .group_rows = rows,
         .num_experts = w->num_experts,
         .per_row = per_row,
@@ -121,24 +129,51 @@ void cuda_experts_in(struct device *dev, const struct layer *layer) {
     cuda_convert(dev, h, slots);
 }
 
+// The same of all ranks' experts. The shared one's part is one of the same sum, or `apart` a sum of its own, which is there.
+static void combine_ranks(struct device *dev, struct cuda_combine a, bool apart) {
+    struct cuda_combine own = a;
+    own.shared = apart ? NULL : a.shared;
+    own.bias = NULL; // which counts once
+    own.y = dev->peers.part;
+    own.add = false;
+    cuda_combine(dev->rt, &own);
+    if (!apart || !a.shared) {
+        cuda_peers_sum(dev, a.y, a.add, a.bias, a.rows);
+        return;
+    }
+    cuda_peers_sum(dev, dev->experts.out, false, NULL, a.rows); // whose slots have been read
+    a.experts = NULL;
+    cuda_combine(dev->rt, &a);
+}
+
 void cuda_experts_out(struct device *dev, const struct layer *layer) {
     struct experts *e = &dev->experts;
     int rows = dev->work.num_tokens, D = dev->model.hidden;
+    bool many = dev->peers.world > 1, own_norms = layer->ffn.own_norms;
+    bool apart = many && (dev->exact || own_norms); // the order of one rank, or a norm of each sum
     multiply(dev, layer, layer->expert_down, &e->h, 1,
              (struct cuda_gemm){.epilogue = EPILOGUE_STORE, .y = e->out, .ldy = D});
     if (layer->down)
-        cuda_multiply(dev, layer->down, &dev->ffn, rows, e->shared, D);
+        cuda_multiply(dev, layer->down, &dev->ffn, rows, apart ? dev->peers.part : e->shared, D);
+    if (layer->down && apart)
+        cuda_peers_sum(dev, e->shared, false, NULL, rows);
+    bool shared = layer->down && !own_norms;
     struct cuda_combine a = {.x = e->out,
                              .experts = e->ids,
                              .weights = layer->ffn.weigh_input ? NULL : e->weights,
-                             .shared = layer->down && !layer->ffn.own_norms ? e->shared : NULL,
+                             .shared = shared ? e->shared : NULL,
                              .gate = layer->shared_gate ? e->gates : NULL,
-                             .bias = layer->down ? layer->down->bias : NULL,
+                             .bias = shared ? layer->down->bias : NULL,
                              .y = dev->added ? dev->added : dev->resid,
                              .add = !dev->added,
                              .rows = rows,
                              .n = D,
                              .top_k = layer->ffn.top_k,
-                             .num_experts = layer->ffn.experts};
-    cuda_combine(dev->rt, &a);
+                             .num_experts = layer->ffn.experts,
+                             .first_segment = first_segment(dev),
+                             .num_segments = num_segments(dev)};
+    if (many)
+        combine_ranks(dev, a, apart);
+    else
+        cuda_combine(dev->rt, &a);
 }

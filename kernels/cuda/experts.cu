@@ -200,6 +200,10 @@ KD_FN void add_counts(const struct cuda_group_slots &a, int rows, int reads, int
     *a.counts = {c.rows + (uint64_t)rows, c.reads + (uint64_t)reads, c.busiest + (uint64_t)busiest};
 }
 
+KD_FN bool is_own(const struct cuda_group_slots &a, int expert) {
+    return expert >= a.first_own && expert < a.first_own + a.num_own;
+}
+
 __global__ void __launch_bounds__(GROUP_THREADS) group_slots(struct cuda_group_slots a) {
     KD_SHARED(int, count); // (E) slots of each expert, then where its slots and its groups begin
     kd_grid_release();
@@ -214,56 +218,65 @@ __global__ void __launch_bounds__(GROUP_THREADS) group_slots(struct cuda_group_s
             atomicAdd(&count[a.experts[i]], 1);
     __syncthreads();
     if (kd_warp() == 0) {
-        int lane = kd_lane(), slots = 0, groups = 0, reads = 0, busiest = 0;
+        int lane = kd_lane(), slots = 0, groups = 0, rows = 0, reads = 0, busiest = 0;
         for (int first = 0; first < E; first += 32) {
-            int e = first + lane, n = e < E ? count[e] : 0, m = (n + M - 1) / M;
-            int slots_here = slots + warp_scan(n, lane), groups_here = groups + warp_scan(m, lane);
+            int e = first + lane, n = e < E ? count[e] : 0, own = is_own(a, e) ? n : 0, m = (own + M - 1) / M;
+            int slots_here = slots + warp_scan(own, lane), groups_here = groups + warp_scan(m, lane);
             if (e < E)
-                begin[e] = slots_here - n, group[e] = groups_here - m;
+                begin[e] = slots_here - own, group[e] = groups_here - m;
+            rows += n;
             reads += n > 0;
             busiest = n > busiest ? n : busiest;
             slots = __shfl_sync(ALL_LANES, slots_here, 31);
             groups = __shfl_sync(ALL_LANES, groups_here, 31);
         }
+        rows = warp_total(rows);
         reads = warp_total(reads);
         busiest = warp_largest(busiest);
         if (lane == 0) {
             *a.num_groups = groups;
             if (a.counts)
-                add_counts(a, slots, reads, busiest);
+                add_counts(a, rows, reads, busiest);
         }
     }
     __syncthreads();
-    for (int e = thread; e < E; e += GROUP_THREADS)
+    for (int e = a.first_own + thread; e < a.first_own + a.num_own; e += GROUP_THREADS)
         for (int i = 0; i < count[e]; i += M)
-            a.groups[group[e] + i / M] = {e, begin[e] + i, count[e] - i < M ? count[e] - i : M};
+            a.groups[group[e] + i / M] = {e - a.first_own, begin[e] + i, count[e] - i < M ? count[e] - i : M};
     __syncthreads(); // begin is to be counted up
     for (int i = thread; i < a.num; i += GROUP_THREADS)
-        if (a.experts[i] >= 0)
+        if (is_own(a, a.experts[i]))
             a.slots[atomicAdd(&begin[a.experts[i]], 1)] = i;
 }
 
 // ---- the sum
 
-__global__ void __launch_bounds__(COMBINE_THREADS) combine_rows(struct cuda_combine a) {
-    kd_grid_release();
-    kd_grid_wait();
-    int i = (int)(blockIdx.x * COMBINE_THREADS + threadIdx.x), row = (int)blockIdx.y, k = 0;
-    if (i >= a.n)
-        return;
-    size_t slot = (size_t)row * (size_t)a.top_k, at = (size_t)row * (size_t)a.n + (size_t)i;
+// Element i of what this rank's experts give a row.
+KD_FN float sum_experts(const struct cuda_combine &a, int row, int i) {
+    size_t slot = (size_t)row * (size_t)a.top_k;
     float part[SEGMENTS];
+    int k = 0, begin = segment_begin(a.num_experts, a.first_segment), end;
 #pragma unroll
     for (int s = 0; s < SEGMENTS; s++) { // experts of a row ascend
-        int end = segment_begin(a.num_experts, s + 1);
         float sum = 0;
-        for (; k < a.top_k && a.experts[slot + (size_t)k] < end; k++)
-            if (a.experts[slot + (size_t)k] >= 0)
+        end = segment_begin(a.num_experts, a.first_segment + s + 1);
+        for (; s < a.num_segments && k < a.top_k && a.experts[slot + (size_t)k] < end; k++)
+            if (a.experts[slot + (size_t)k] >= begin)
                 sum = kd_add(sum, kd_mul(a.weights ? a.weights[slot + (size_t)k] : 1,
                                          a.x[(slot + (size_t)k) * (size_t)a.n + (size_t)i]));
         part[s] = sum;
     }
-    float v = add_segments(part, 1, SEGMENTS);
+    return add_segments(part, 1, a.num_segments);
+}
+
+__global__ void __launch_bounds__(COMBINE_THREADS) combine_rows(struct cuda_combine a) {
+    kd_grid_release();
+    kd_grid_wait();
+    int i = (int)(blockIdx.x * COMBINE_THREADS + threadIdx.x), row = (int)blockIdx.y;
+    if (i >= a.n)
+        return;
+    size_t at = (size_t)row * (size_t)a.n + (size_t)i;
+    float v = a.experts ? sum_experts(a, row, i) : a.x[at];
     if (a.shared) {
         float shared = a.shared[at];
         if (a.gate)

@@ -316,10 +316,11 @@ struct cuda_expert_group {
 struct cuda_group_slots {
     const int32_t *experts; // (num) of slots; -1: none
     int num, num_experts, group_rows;
-    int32_t *slots;                   // (num) by expert; those of an expert in any order
+    int first_own, num_own; // of the experts that this rank has: those of groups, which count from the first
+    int32_t *slots;         // (num) by expert; those of an expert in any order
     struct cuda_expert_group *groups; // of up to group_rows slots each
     int32_t *num_groups;
-    struct expert_counts *counts; // of the step, which this adds to, or begins; NULL: not counted
+    struct expert_counts *counts; // of the step and all ranks, added to or begun; NULL: not counted
     bool begins;
 };
 void cuda_group_slots(struct rt *rt, const struct cuda_group_slots *a);
@@ -341,10 +342,11 @@ struct cuda_expert_gemm {
 };
 void cuda_expert_gemm(struct rt *rt, const struct cuda_expert_gemm *a);
 
-// y = or += the weighted sum of what a row's experts give, 8 segments of experts as a tree, + the shared expert's.
+// y = or += the weighted sum of what a row's experts give, 8 segments of experts as a tree, + the shared expert's. Of
+// ranks each has its segments of the tree.
 struct cuda_combine {
-    const float *x;         // (rows * top_k, n) by slot
-    const int32_t *experts; // (rows, top_k)
+    const float *x;         // (rows * top_k, n) by slot; without experts (rows, n), their sum of all ranks
+    const int32_t *experts; // (rows, top_k) or NULL
     const float *weights;   // (rows, top_k) or NULL: 1
     const float *shared;    // (rows, n) or NULL
     const float *gate;      // (rows) shared is multiplied by its sigmoid; or NULL
@@ -352,6 +354,7 @@ struct cuda_combine {
     float *y;               // (rows, n)
     bool add;
     int rows, n, top_k, num_experts;
+    int first_segment, num_segments; // 1, 2, 4 or 8 of them
 };
 void cuda_combine(struct rt *rt, const struct cuda_combine *a);
 
@@ -612,13 +615,14 @@ struct cuda_peers {
     uint32_t *stop;   // in host memory; other than 0: nobody waits any more, and results mean nothing
 };
 
-// resid += the sum of what all ranks have (+ bias), as the binary tree of neighbours. When it is done on a
+// y = or += the sum of what all ranks have (+ bias), as the binary tree of neighbours. When it is done on a
 // rank, no other reads this rank's part any more.
 struct cuda_sum {
     struct cuda_peers peers;
     const float *part[COMM_MAX_SUM]; // (rows, n) of each rank, by rank
     const float *bias;               // (n) or NULL
-    float *resid;                    // (rows, n)
+    float *y;                        // (rows, n)
+    bool add;
     int rows, n;
 };
 void cuda_sum(struct rt *rt, const struct cuda_sum *a);

@@ -166,7 +166,7 @@ void cuda_peers_join(struct device *dev) {
 
 // ---- within a step
 
-void cuda_peers_add(struct device *dev, float *resid, const float *bias, int rows) {
+void cuda_peers_sum(struct device *dev, float *y, bool add, const float *bias, int rows) {
     struct peers *p = &dev->peers;
     // shot: rows that the kernel adds; like the skinny GEMM, it has all that decode.
     int D = dev->model.hidden, shot = rows;
@@ -174,7 +174,7 @@ void cuda_peers_add(struct device *dev, float *resid, const float *bias, int row
         return; // it has failed
     if (p->nccl && rows - dev->work.num_decode > CUDA_TOKENS)
         shot = dev->work.num_decode;
-    struct cuda_sum a = {.peers = p->barrier, .bias = bias, .resid = resid, .rows = shot, .n = D};
+    struct cuda_sum a = {.peers = p->barrier, .bias = bias, .y = y, .add = add, .rows = shot, .n = D};
     memcpy(a.part, p->parts, sizeof a.part);
     cuda_sum(dev->rt, &a);
     if (shot < rows) {
@@ -182,12 +182,12 @@ void cuda_peers_add(struct device *dev, float *resid, const float *bias, int row
         rt_nccl_sum(p->nccl, p->part + at, (size_t)(rows - shot) * (size_t)D);
         cuda_finish(dev->rt, &(struct cuda_finish){.x = p->part + at,
                                                    .bias = bias,
-                                                   .y = resid + at,
+                                                   .y = y + at,
                                                    .rows = rows - shot,
                                                    .n = D,
                                                    .ldx = D,
                                                    .ldy = D,
-                                                   .add = true});
+                                                   .add = add});
     }
 }
 

@@ -1,5 +1,5 @@
 // Kernels with a cross-GPU barrier, on devices that read each other's memory (NVLink, PCIe): the sum of a
-// row-parallel GEMM, added to the residual stream, and the gathering of logits rows. In one shot: each rank
+// row-parallel GEMM or of experts, and the gathering of logits rows. In one shot: each rank
 // reads what all have. For messages of a few rows, where latency is all; long ones go through NCCL (peers.c).
 //
 // The barrier, block by block: a block sets a flag in the memory of every rank, which tells its twin there
@@ -53,17 +53,17 @@ template <int WORLD> __global__ void __launch_bounds__(PEER_THREADS, 1) sum_rank
     bool go = peer_barrier(a.peers, epoch + 1, arrived);
     if (go && a.n % 4 == 0) {
         for (size_t i = first; i < all / 4; i += stride) {
-            float4 v = add_ranks<WORLD, float4>(a, i), *resid = (float4 *)(void *)a.resid + i;
+            float4 v = add_ranks<WORLD, float4>(a, i), *y = (float4 *)(void *)a.y + i;
             if (a.bias)
                 v = add4(v, ((const float4 *)(const void *)a.bias)[i % (size_t)(a.n / 4)]);
-            *resid = add4(*resid, v);
+            *y = a.add ? add4(*y, v) : v;
         }
     } else if (go) {
         for (size_t i = first; i < all; i += stride) {
             float v = add_ranks<WORLD, float>(a, i);
             if (a.bias)
                 v += a.bias[i % (size_t)a.n];
-            a.resid[i] += v;
+            a.y[i] = a.add ? a.y[i] + v : v;
         }
     }
     peer_barrier(a.peers, epoch + 2, arrived);

@@ -41,7 +41,8 @@ static void bench_route(const struct sizes *s, int rows) {
                              .rows = rows,
                              .n = s->hidden,
                              .top_k = s->top_k,
-                             .num_experts = E};
+                             .num_experts = E,
+                             .num_segments = COMM_MAX_SUM};
     snprintf(shape, sizeof shape, "%d of %d experts x %d", s->top_k, E, rows);
     row("route", shape, time_kernel(route_once, &a), (double)rows * E * 4 + slots * 8.0, bandwidth, "GB/s");
     row("sum of experts", shape, time_kernel(combine_once, &c), 4.0 * (slots + rows) * s->hidden, bandwidth,
@@ -63,6 +64,7 @@ static void bench_expert_gemm(enum weight_layout f, const char *name, const stru
     struct cuda_group_slots g = {.experts = upload(ids, (size_t)slots * sizeof *ids),
                                  .num = slots,
                                  .num_experts = E,
+                                 .num_own = E,
                                  .group_rows = group_rows,
                                  .slots = device((size_t)slots * sizeof *g.slots),
                                  .groups = device((size_t)slots * sizeof *g.groups),

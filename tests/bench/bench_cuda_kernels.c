@@ -340,7 +340,8 @@ static void bench_sum(int rows, int n) {
                       .epochs = device(sizeof(uint32_t) * CUDA_BARRIER_BLOCKS),
                       .stop = stop},
             .part = {filled(bytes, STREAM_F32)},
-            .resid = filled(bytes, STREAM_F32),
+            .y = filled(bytes, STREAM_F32),
+            .add = true,
             .rows = rows,
             .n = n};
     char shape[64];

@@ -88,6 +88,8 @@ PLANTED = [
     ("experts.cu", "experts: groups begin where others have counted", "test_groups"),
     ("experts.cu", "experts: groups that are not full have no block", "test_gemm"),
     ("experts.cu", "experts: the shared one without its gate", "test_steps"),
+    ("experts.cu", "ranks' experts: their places in the whole model", "test_groups"),
+    ("experts.cu", "slots of others' experts", "test_groups"),
     ("gemm.cu", "experts: groups are read before they are made", "test_gemm"),
     ("gemm.cu", "experts: the weights of the first", "test_gemm"),
     ("gemm_staged.cu", "experts: staged, the weights of the first", "test_gemm"),

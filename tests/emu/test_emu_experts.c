@@ -144,13 +144,15 @@ struct slots {
     struct cuda_group_slots a;
 };
 
-static struct slots make_slots(const int32_t *ids, int num, int E, int group_rows) {
+static struct slots make_slots(const int32_t *ids, int num, int E, int group_rows, int first, int own) {
     static const struct expert_counts before = {1000, 200, 30};
     struct slots s = {.ids = to_device(ids, sizeof *ids * (size_t)num)};
     s.a = (struct cuda_group_slots){.experts = s.ids,
                                     .num = num,
                                     .num_experts = E,
                                     .group_rows = group_rows,
+                                    .first_own = first,
+                                    .num_own = own,
                                     .slots = poisoned(sizeof(int32_t) * (size_t)num),
                                     .groups = poisoned(sizeof(struct cuda_expert_group) * (size_t)num),
                                     .num_groups = poisoned(sizeof(int32_t)),
@@ -164,7 +166,7 @@ static void free_slots(struct slots *s) {
         rt_free(rt, s->a.counts);
 }
 
-// What slots count, added to what was there.
+// What slots count, added to what was there: whichever rank has their experts.
 static void check_counts(const struct slots *s, const int32_t *ids) {
     struct expert_counts *got = to_host(s->a.counts, sizeof *got), want = {1000, 200, 30};
     int rows[CUDA_MAX_EXPERTS] = {0}, busiest = 0;
@@ -180,27 +182,28 @@ static void check_counts(const struct slots *s, const int32_t *ids) {
     free(got);
 }
 
-// Every slot is in one group, of its own expert, and groups are full but for an expert's last.
-static void check_groups(const int32_t *ids, int num, int E, int group_rows) {
-    struct slots s = make_slots(ids, num, E, group_rows);
+// Every slot of a rank's experts, `own` of E, is in one group, of its expert, and groups are full but for an expert's last.
+static void check_groups(const int32_t *ids, int rows, int k, int E, int group_rows, int first, int own) {
+    int num = rows * k;
+    struct slots s = make_slots(ids, num, E, group_rows, first, own);
     int32_t *n = to_host(s.a.num_groups, sizeof *n), *slots = to_host(s.a.slots, sizeof *slots * (size_t)num);
     struct cuda_expert_group *g = to_host(s.a.groups, sizeof *g * (size_t)num);
     bool *seen = must_calloc((size_t)num, sizeof *seen);
     int expert = -1, found = 0, wanted = 0;
-    assert_true(*n >= 0 && *n <= cuda_max_groups(num, E, group_rows));
+    assert_true(*n >= 0 && *n <= cuda_max_groups(rows * (k < own ? k : own), own, group_rows));
     for (int i = 0; i < *n; i++) {
         bool last = i + 1 == *n || g[i + 1].expert != g[i].expert;
-        assert_true(g[i].expert >= expert && g[i].expert < E && g[i].begin == found);
+        assert_true(g[i].expert >= expert && g[i].expert < own && g[i].begin == found);
         assert_true(g[i].num > 0 && g[i].num <= group_rows && (last || g[i].num == group_rows));
         expert = g[i].expert;
         for (int j = 0; j < g[i].num; j++) {
             int32_t slot = slots[found++];
-            assert_true(slot >= 0 && slot < num && !seen[slot] && ids[slot] == expert);
+            assert_true(slot >= 0 && slot < num && !seen[slot] && ids[slot] == first + expert);
             seen[slot] = true;
         }
     }
     for (int i = 0; i < num; i++)
-        wanted += ids[i] >= 0;
+        wanted += ids[i] >= first && ids[i] < first + own;
     assert_int_equal(found, wanted);
     check_counts(&s, ids);
     free(n), free(slots), free(g), free(seen);
@@ -214,10 +217,14 @@ static void test_groups(void **state) {
     } sizes[] = {{1, 8, 128}, {3, 2, 8}, {64, 8, 128}, {70, 4, 4}, {300, 6, 60}, {9, 1, 1000}};
     for (int i = 0; i < (int)(sizeof sizes / sizeof sizes[0]); i++)
         for (int spread = 0; spread < NUM_SPREADS; spread++) {
-            int num = sizes[i].rows * sizes[i].k;
             int32_t *ids = make_experts((enum spread)spread, sizes[i].rows, sizes[i].k, sizes[i].E);
             rt_test_order((i + spread) % 3);
-            check_groups(ids, num, sizes[i].E, 8 << i % 2);
+            check_groups(ids, sizes[i].rows, sizes[i].k, sizes[i].E, 8 << i % 2, 0, sizes[i].E);
+            for (int rank = 0; rank < 2; rank++) { // the first and third of four
+                int first = backend_expert_bound(sizes[i].E, 4 * rank),
+                    end = backend_expert_bound(sizes[i].E, 4 * rank + 2);
+                check_groups(ids, sizes[i].rows, sizes[i].k, sizes[i].E, 8 << i % 2, first, end - first);
+            }
             free(ids);
         }
 }
@@ -245,7 +252,7 @@ static void check_gemm(enum dtype type, enum spread spread, int rows, int k, int
     struct act_rows in = make_act_rows(w.layout, x_rows, cols, w.cols);
     int32_t *ids = make_experts(spread, rows, k, E);
     rt_test_order(order);
-    struct slots s = make_slots(ids, num, E, group_rows);
+    struct slots s = make_slots(ids, num, E, group_rows, 0, E);
     int ld = N + 3;
     float *y = poisoned(sizeof(float) * (size_t)(num * ld)),
           *bias = random_floats((size_t)(E * parts * N), 1), *weights = random_floats((size_t)num, 2);
@@ -293,7 +300,7 @@ static void check_gemm(enum dtype type, enum spread spread, int rows, int k, int
             assert_true(isnan(mine[i])); // nothing past the row, and none of nobody
     }
     for (int n = 8; n <= 32; n *= 2) { // the same bits by every kernel, however slots are grouped
-        struct slots other = make_slots(ids, num, E, n);
+        struct slots other = make_slots(ids, num, E, n, 0, E);
         a.slots = other.a.slots, a.groups = other.a.groups, a.num_groups = other.a.num_groups;
         a.group_rows = n, a.max_groups = cuda_max_groups(num, E, n);
         a.gemm.h = a.gemm.y = poisoned(sizeof(float) * (size_t)(num * ld));
@@ -540,25 +547,14 @@ static void test_graphs(void **state) {
 // What is not computed is refused when the device is opened, or when a matrix comes, in a sentence.
 static void test_refused(void **state) {
     (void)state;
-    static const char *const words[] = {"norms of their own", "ranks would share"};
-    for (int i = 0; i < 2; i++) {
-        struct fixture *f = model_of(0);
-        struct ffn_spec *s = &f->config.ffn[0];
-        s->own_norms = i == 0;
-        struct err err = {0};
-        struct device_config config = {.model = &f->config,
-                                       .kv_dtype = DTYPE_F16,
-                                       .block_size = 16,
-                                       .world = i == 1 ? 2 : 1,
-                                       .comm = i == 1 ? (struct comm *)(void *)f : NULL}; // not looked at
-        assert_null(backend_cuda.open(NULL, &config, &err));
-        assert_int_equal(err.code, STATUS_FORMAT);
-        assert_non_null(strstr(err.msg, words[i]));
-        fixture_free(f);
-    }
     struct fixture *f = model_of(0);
     struct err err = {0};
     struct device_config config = {.model = &f->config, .kv_dtype = DTYPE_F16, .block_size = 16, .world = 1};
+    f->config.ffn[0].own_norms = true;
+    assert_null(backend_cuda.open(NULL, &config, &err));
+    assert_int_equal(err.code, STATUS_FORMAT);
+    assert_non_null(strstr(err.msg, "norms of their own"));
+    f->config.ffn[0].own_norms = false;
     struct device *dev = backend_cuda.open(NULL, &config, &err);
     assert_non_null(dev);
     for (int i = 0; i < f->num_weights; i++) {

@@ -7,7 +7,7 @@
 
 #include <unistd.h>
 
-enum { RANDOM_VOCAB = 512, RANDOM_LAYERS = 2, RANDOM_EXPERTS = 12 };
+enum { RANDOM_VOCAB = 512, RANDOM_LAYERS = 2 };
 
 struct random_model {
     const char *name;
@@ -50,7 +50,8 @@ static inline void random_model_tensor(struct gguf_writer *w, const char *name, 
 
 // Of models that are written from here on
 static int random_layers = RANDOM_LAYERS;
-static bool random_plain; // of every family: all layers attend, none has experts
+static bool random_plain; // of every family: all layers attend
+static int random_experts = 12;
 static struct random_shape {
     int hidden, head_dim, context;
     int window, full_every; // 0: none; layers i with i % full_every == full_every - 1 have no window
@@ -91,7 +92,7 @@ static inline void random_model_write_sized(const struct random_model *m, int H,
     int family = 1;
     for (int i = 0; strcmp(random_families[i], arch) != 0; i++)
         family <<= 1;
-    int experts = random_plain || shape->dense ? 0 : family & EXPERTS, mixed = random_plain ? 0 : family & MIXED;
+    int experts = shape->dense ? 0 : family & EXPERTS, mixed = random_plain ? 0 : family & MIXED;
     enum { C = 128, R = 32, U = 96, N = 32, V = 64 }; // of latents
     enum { HEADS = 8, STATE = 32, P = 64, TAPS = 4 }; // of recurrent layers: values of a head, taps
     int G = family & GRANITEHYBRID ? 8 : 2, n = G * STATE, v = HEADS * P; // groups
@@ -144,13 +145,13 @@ static inline void random_model_write_sized(const struct random_model *m, int H,
         {~PHI2, of_dense, "ffn_gate.weight", F, D, MATRIX},
         {any, of_dense, "ffn_up.weight", F, D, MATRIX},
         {any, of_dense, "ffn_down.weight", D, F, MATRIX},
-        {any, MOE, "ffn_gate_inp.weight", RANDOM_EXPERTS, D, PLAIN},
+        {any, MOE, "ffn_gate_inp.weight", random_experts, D, PLAIN},
         {GEMMA4, MOE, "ffn_gate_inp.scale", 0, D, PLAIN},
-        {GEMMA4, MOE, "ffn_down_exps.scale", 0, RANDOM_EXPERTS, PLAIN},
+        {GEMMA4, MOE, "ffn_down_exps.scale", 0, random_experts, PLAIN},
         {GEMMA4, MOE, "pre_ffw_norm_2.weight", 0, D, MATRIX},
         {GEMMA4, MOE, "post_ffw_norm_1.weight", 0, D, MATRIX},
         {GEMMA4, MOE, "post_ffw_norm_2.weight", 0, D, MATRIX},
-        {DEEPSEEK2, MOE, "exp_probs_b.bias", 0, RANDOM_EXPERTS, PLAIN},
+        {DEEPSEEK2, MOE, "exp_probs_b.bias", 0, random_experts, PLAIN},
         {any, MOE, "ffn_gate_exps.weight", F, D, STACK},
         {any, MOE, "ffn_up_exps.weight", F, D, STACK},
         {any, MOE, "ffn_down_exps.weight", D, F, STACK},
@@ -199,7 +200,7 @@ static inline void random_model_write_sized(const struct random_model *m, int H,
                 {any, "embedding_length", D},
                 {any, "feed_forward_length", F},
                 {EXPERTS & ~GRANITEHYBRID, "expert_feed_forward_length", F},
-                {experts, "expert_count", RANDOM_EXPERTS},
+                {experts, "expert_count", random_experts},
                 {experts, "expert_used_count", 3},
                 {DELTA | GRANITEHYBRID, "expert_shared_feed_forward_length", F},
                 {DEEPSEEK2, "expert_shared_count", 1},
@@ -292,7 +293,7 @@ static inline void random_model_write_sized(const struct random_model *m, int H,
                 continue;
             snprintf(name, sizeof name, "blk.%d.%s", layer, parts[i].name);
             bool matrix = parts[i].rows && (parts[i].kind == MATRIX || parts[i].kind > FALLING);
-            int stack = parts[i].kind == STACK ? RANDOM_EXPERTS : parts[i].kind == HEADED ? H : 0;
+            int stack = parts[i].kind == STACK ? random_experts : parts[i].kind == HEADED ? H : 0;
             random_model_stack(&w, name, matrix ? m->matrices[turn++ % m->num_types] : DTYPE_F32, stack,
                                parts[i].rows, parts[i].cols, parts[i].kind == FALLING);
             int stem = (int)(strlen(parts[i].name) - strlen(".weight"));

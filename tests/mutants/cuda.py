@@ -187,6 +187,16 @@ ROWS = [
     (CUDA % "experts.cu", "            reads += n > 0;\n", "            reads += n;\n", "test_emu_experts"),  # counts of experts: rows are reads
     (CUDA % "experts.c", ".begins = !e->counted", ".begins = false", "test_emu_experts"),  # counts of experts: those of all steps
     (CUDA % "step.c", "    dev->experts.counted = false;\n", "", "test_emu_experts"),  # the same, but for the first
+    (CUDA % "experts.cu", "{e - a.first_own, begin", "{e, begin", "test_emu_experts"),  # ranks' experts: their places in the whole model
+    (CUDA % "experts.cu", "        if (is_own(a, a.experts[i]))\n", "        if (a.experts[i] >= 0)\n", "test_emu_experts"),  # slots of others' experts
+    (CUDA % "experts.cu", "add_counts(a, rows, reads", "add_counts(a, slots, reads", "test_emu_experts"),  # counts of experts: the rank's own
+    (CUDA % "experts.cu", "            if (a.experts[slot + (size_t)k] >= begin)\n", "", "test_emu_ranks"),  # sums of what others' experts left
+    (CUDA % "experts.cu", "a.first_segment + s + 1);", "s + 1);", "test_emu_ranks"),  # segments of the first rank
+    (CUDA % "experts.c", "own.shared = apart ? NULL : a.shared;", "own.shared = a.shared;", "test_emu_ranks"),  # the shared expert twice
+    (CUDA % "experts.c", "many && (dev->exact || own_norms);", "many && own_norms;", "test_emu_ranks"),  # the shared expert's parts in the experts' tree
+    (CUDA % "experts.c", "many && (dev->exact || own_norms);", "many && dev->exact;", "test_emu_ranks"),  # norms of ranks' parts
+    (CUDA % "ranks.cu", "*y = a.add ? add4(*y, v) : v;", "*y = add4(*y, v);", "test_emu_ranks"),  # a sum of ranks on top of the layer's before
+    (CUDA % "peers.c", ".add = add});", ".add = true});", "test_emu_ranks"),  # the same by NCCL
     ("engine/warm_up.c", "run_step(k, n, 1, context, 2, err)", "run_step(k, n, 1, context, 1, err)", "test_emu_ranks"),  # warm-up: no graph is captured
     ("engine/warm_up.c", " && graphs-- > 0", "", "test_emu_ranks"),  # warm-up: more buckets than are kept
     (CUDA % "experts.c", ".per_row = per_row,", ".per_row = per_row > 0,", "test_emu_experts"),  # experts: another row of x

@@ -153,6 +153,8 @@ static struct device *cuda_open(const struct backend_host *host, const struct de
     dev->kv_dtype = config->kv_dtype;
     dev->block_size = config->block_size;
     dev->exact = config->exact;
+    const char *w8a8 = getenv("QUIRE_CUDA_W8A8"); // 0: FP8 is dequantised for cuBLASLt
+    dev->w8a8 = !w8a8 || strcmp(w8a8, "0") != 0;
     const char *graphs = getenv("QUIRE_CUDA_GRAPHS"); // 0: every step launches its kernels one by one
     dev->max_graphs = graphs ? max_int(min_int(atoi(graphs), CUDA_MAX_GRAPHS), 0) : CUDA_MAX_GRAPHS;
     if (config->num_stages > 1)
@@ -173,7 +175,8 @@ static void cuda_info(struct device *dev, struct device_info *info) {
     info->memory_total = now.total;
     info->weight_bytes = dev->weight_bytes;
     info->kv_dtype = dev->kv_dtype;
-    info->numerics = (uint64_t)cuda_tile_rows(dev); // which prefill kernel: they differ in bits
+    // Which kernels of prefill: they differ in bits.
+    info->numerics = (uint64_t)cuda_tile_rows(dev) + (dev->w8a8 || dev->exact ? 0 : 1);
     info->async = true;
 }
 

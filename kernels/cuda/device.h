@@ -128,7 +128,7 @@ struct device {
     struct streams streams;
     enum dtype kv_dtype;
     int block_size;
-    bool exact;
+    bool exact, w8a8;           // w8a8: cuBLASLt multiplies FP8 by activations as E4M3
     bool fast[MODEL_MAX_SPECS]; // attention of the spec goes through the kernels with splits and tiles
     struct weight *weights;
     size_t weight_bytes;
@@ -137,6 +137,7 @@ struct device {
     // of own.h; of streams.low.
     unsigned act_dtypes[10];
     size_t largest_quantised; // elements of the largest matrix that cuBLASLt must get as bf16
+    int widest_e4m3;          // columns of a matrix that it may get as E4M3; 0: there is none
 
     struct step_limits limits;
     int max_tokens, max_rows;            // of the limits, and not less than a graph's padded rows
@@ -152,6 +153,8 @@ struct device {
     void *q;                   // (T, H, d) in cuda_query_dtype()
     struct cuda_parts parts;   // of GEMMs
     uint16_t *dequantised;
+    uint8_t *quantised;     // (T, widest_e4m3) rows of activations as E4M3
+    float *quantised_scale; // (T)
     struct {
         float *cos, *sin;
     } ropes[MODEL_MAX_ROPES];             // (max_context, dim / 2) each
@@ -293,6 +296,7 @@ const float *cuda_streams_head(struct device *dev, const struct model *model, co
                                int n);
 
 // multiply.c
+enum { CUBLAS_ROWS = 64 }; // rows of cuBLASLt are a multiple, or up to the last that there is
 // The dtypes in which a weight, or none, takes its input, a bit each.
 unsigned cuda_dtypes_of(const struct weight *w);
 struct cuda_norm cuda_norm_of(const struct device *dev, const float *from, const struct weight *norm,
@@ -317,5 +321,5 @@ void cuda_convert(struct device *dev, struct activation *x, int m);
 void cuda_activation_alloc(struct arena *a, struct activation *x, int rows, int n, unsigned dtypes);
 // The dtype in which a kernel writes activations: F32 where any weight needs F32 or F16, else BF16.
 enum act_dtype cuda_written_dtype(const struct activation *x);
-// Where in `wide` the results of gate and up lie, in elements.
+// Where in `wide` the results of gate and up lie that are GEMMs of their own, in elements.
 size_t cuda_both_offset(const struct device *dev);

@@ -188,15 +188,38 @@ template <enum weight_layout F> __global__ void __launch_bounds__(128) dequantis
                 float min = second ? scale.second_min[r & 1] : scale.min[r & 1];
                 float low = kd_bf16_to_float((uint16_t)v[mma][r]) * d - min;
                 float high = kd_bf16_to_float((uint16_t)(v[mma][r] >> 16)) * d - min;
-                *(uint32_t *)(a.out + (size_t)(tile * 16 + row) * (size_t)a.w.cols + column + k) =
+                *(uint32_t *)((uint16_t *)a.out + (size_t)(tile * 16 + row) * (size_t)a.w.cols + column + k) =
                     kd_pack_bf16(low, high);
             }
     }
 }
 
+// FP8 in the order of columns, and the scales of rows.
+__global__ void __launch_bounds__(128) unpack_fp8(struct cuda_dequant a) {
+    kd_grid_release();
+    kd_grid_wait();
+    int lane = kd_lane(), tile = (int)blockIdx.y, s = (int)blockIdx.x * 4 + kd_warp(), steps = a.w.cols / 32;
+    if (s >= steps)
+        return;
+    uint4 v = kd_load_once((const uint4 *)a.w.data + ((size_t)tile * (size_t)steps + (size_t)s) * 32 + lane);
+    uint8_t *out =
+        (uint8_t *)a.out + (size_t)(tile * 16 + lane / 4) * (size_t)a.w.cols + s * 32 + lane % 4 * 8;
+    const uint32_t order = 0x2031; // as pack_quants() has them
+    *(uint2 *)(void *)out = {kd_pick_bytes(v.x, 0, order), kd_pick_bytes(v.y, 0, order)};
+    *(uint2 *)(void *)(out + 8 * (size_t)a.w.cols) = {kd_pick_bytes(v.z, 0, order),
+                                                      kd_pick_bytes(v.w, 0, order)};
+    if (s == 0 && lane < 16)
+        a.scale[tile * 16 + lane] =
+            ((const float *)a.w.supers)[factors_at<LAYOUT_FP8>(a.w, tile, 0) * 16 + lane % 8 * 2 + lane / 8];
+}
+
 template <enum weight_layout F> static void launch_dequant(struct rt *rt, const struct cuda_dequant *a) {
     int steps = a->w.cols / format_traits<F>::step;
-    rt_launch(rt, dequantise<F>, rt_grid_of((steps + 3) / 4, a->w.rows / 16, 128, 0), *a);
+    struct rt_grid grid = rt_grid_of((steps + 3) / 4, a->w.rows / 16, 128, 0);
+    if (F == LAYOUT_FP8 && a->scale)
+        rt_launch(rt, unpack_fp8, grid, *a);
+    else
+        rt_launch(rt, dequantise<F>, grid, *a);
 }
 
 extern "C" {

@@ -283,7 +283,7 @@ KD_FN double kd_mul_double(double a, double b) { return a * b; }
 KD_FN float kd_bf16_to_float(uint16_t h) { return kd_bits_float((uint32_t)h << 16); }
 KD_FN uint16_t kd_float_to_bf16(float f) { return (uint16_t)kd_pack_bf16(f, 0); }
 
-// f32 as E4M3, as float_to_e4m3() of half.h: written seldom, so that no instruction is worth an intrinsic.
+// f32 as E4M3, as float_to_e4m3() of half.h.
 KD_FN uint8_t kd_float_to_e4m3(float f) {
     uint32_t u = kd_float_bits(f), sign = u >> 24 & 0x80u, a = u & 0x7fffffffu, e = a >> 23;
     if (a > 0x7f800000u)
@@ -296,6 +296,19 @@ KD_FN uint8_t kd_float_to_e4m3(float f) {
         return (uint8_t)sign;
     uint32_t shift = 141 - e, man = (a & 0x7fffffu) | 0x800000u;
     return (uint8_t)(sign | (man + (1u << (shift - 1)) - 1 + (man >> shift & 1u)) >> shift);
+}
+
+// Two of them.
+KD_FN uint32_t kd_pack_e4m3(float low, float high) {
+#if __CUDA_ARCH__ >= 890
+    uint32_t r;
+    asm("{\n.reg .b16 x;\ncvt.rn.satfinite.e4m3x2.f32 x, %1, %2;\ncvt.u32.u16 %0, x;\n}"
+        : "=r"(r)
+        : "f"(high), "f"(low));
+    return r;
+#else
+    return kd_float_to_e4m3(low) | (uint32_t)kd_float_to_e4m3(high) << 8;
+#endif
 }
 
 // Sums, maxima over the 32 lanes: the same in every lane, in a fixed tree.

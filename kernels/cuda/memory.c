@@ -52,10 +52,10 @@ static int widest_projection(const struct device *dev) {
 
 // Elements of `wide`: results of cuBLASLt that need finishing, and gate and up where no kernel fuses them.
 static size_t wide_elements(const struct device *dev) {
-    size_t T = (size_t)dev->max_tokens, up = 2 * (size_t)round_up(dev->max_ffn, 8);
-    size_t all = dev->cublas || any_split_gate_up(dev) || any_layer_of(&dev->model).sparse
-                     ? cuda_both_offset(dev) + T * up
-                     : 0;
+    size_t T = (size_t)(dev->max_tokens + CUBLAS_ROWS), up = 2 * (size_t)round_up(dev->max_ffn, 8);
+    size_t all = any_split_gate_up(dev) || any_layer_of(&dev->model).sparse ? cuda_both_offset(dev) + T * up
+                 : dev->cublas                                              ? T * up
+                                                                            : 0;
     int stream = max_int(dev->model.hidden, dev->model.laurel_rank);
     size_t row = (size_t)max_int(stream, max_int(widest_projection(dev), cuda_mix_widest(dev))),
            own = (size_t)dev->model.num_layers * (size_t)dev->model.layer_embed;
@@ -113,6 +113,11 @@ static void alloc_activations(struct device *dev, struct arena *a) {
                                      .shared_max = dev->info.shared_max};
     if (dev->cublas)
         dev->dequantised = arena_alloc(a, dev->largest_quantised, sizeof(uint16_t));
+    if (dev->cublas && dev->widest_e4m3 > 0) {
+        size_t most = (size_t)round_up(T, CUBLAS_ROWS);
+        dev->quantised = arena_alloc(a, most * (size_t)dev->widest_e4m3, 1);
+        dev->quantised_scale = arena_alloc(a, most, sizeof(float));
+    }
     size_t heads = 0, queries = 0; // the most of a spec with splits
     for (int i = 0; i < dev->model.num_attn; i++)
         if (dev->fast[i]) {

@@ -1,14 +1,15 @@
 // Which kernel multiplies. Rows that decode always go through the skinny GEMM, so that their bits do not
 // depend on what else is in the step; so do the others up to CUDA_TOKENS of them. More go through cuBLASLt,
-// which gets quantised weights as bf16. With `--exact`, and for F32 weights, the skinny GEMM takes all rows.
+// which gets quantised weights as bf16, or FP8 as it is and activations quantised to that. With `--exact`, and
+// for F32 weights, the skinny GEMM takes all rows.
 #include "device.h"
 
 #include "log.h"
 
-// A GEMM of F16 goes through `wide` on its way, so what both gate and up give lies behind that.
+// A GEMM of F16 or FP8 goes through `wide` on its way, so what both gate and up give lies behind that.
 size_t cuda_both_offset(const struct device *dev) {
-    size_t both = (size_t)dev->max_tokens * 2 * (size_t)round_up(dev->max_ffn, 8);
-    return dev->layouts & 1u << LAYOUT_F16 ? both : 0;
+    size_t both = (size_t)(dev->max_tokens + CUBLAS_ROWS) * 2 * (size_t)round_up(dev->max_ffn, 8);
+    return dev->layouts & 1u << LAYOUT_F16 || dev->widest_e4m3 > 0 ? both : 0;
 }
 
 void cuda_activation_alloc(struct arena *a, struct activation *x, int rows, int n, unsigned dtypes) {
@@ -121,51 +122,78 @@ static void skinny_gemm(struct device *dev, struct cuda_gemm g, const struct act
     }
 }
 
-enum { CUBLAS_ROWS = 64 }; // its rows are a multiple, or up to the last that there is
+// W8A8: the matrix as E4M3 in order and g's rows of x as E4M3, or false: cuBLASLt does not multiply such sizes.
+static bool quantise_operands(struct device *dev, const struct cuda_matrix *w, const struct activation *x,
+                              int first, int m, struct rt_gemm *g, struct cuda_scales *left) {
+    struct rt_gemm e4m3 = *g;
+    e4m3.x = dev->quantised;
+    e4m3.w = dev->dequantised;
+    e4m3.m = round_up(m - first, CUBLAS_ROWS);
+    e4m3.ldx = w->cols;
+    e4m3.type = RT_E4M3;
+    if (!w->row_scales || !rt_can_matmul(dev->rt, &e4m3))
+        return false;
+    float *of_columns = (float *)(void *)((char *)dev->dequantised + (size_t)w->rows * (size_t)w->cols);
+    cuda_dequant(dev->rt, &(struct cuda_dequant){*w, dev->dequantised, of_columns});
+    cuda_quantise(dev->rt, &(struct cuda_quantise){.x = (uint16_t *)(void *)row_of(x, ACT_DTYPE_BF16, first),
+                                                   .out = dev->quantised,
+                                                   .scale = dev->quantised_scale,
+                                                   .rows = m - first,
+                                                   .n = w->cols,
+                                                   .ldx = x->ld});
+    *g = e4m3;
+    *left = (struct cuda_scales){dev->quantised_scale, of_columns};
+    return true;
+}
 
-// Rows [first, m) of y (m, ldy) = or += x w^T (+ bias) by cuBLASLt: straight into y where nothing is left to
-// do. False: it cannot, or there are none, and nothing was done.
-static bool cublas_gemm(struct device *dev, const struct cuda_matrix *w, int n, const struct activation *x,
-                        int first, int m, float *y, int ldy, const float *bias, bool add) {
+// Rows [first, m) of y (., ldy) = or += x w^T by cuBLASLt, still to be multiplied by what is left. Where the type leaves
+// something, y has CUBLAS_ROWS more rows than the step may have. False: it cannot, or there are none, and nothing was done.
+static bool cublas_sums(struct device *dev, const struct cuda_matrix *w, int n, const struct activation *x,
+                        int first, int m, float *y, int ldy, bool add, struct cuda_scales *left) {
     enum act_dtype act_dtype = cuda_act_dtype_of(w->layout);
-    bool half = act_dtype == ACT_DTYPE_F16, direct = !half && !bias;
     if (first >= m)
         return false;
-    y += (size_t)first * (size_t)ldy;
     // Lengths that differ little share a plan of cuBLASLt. The rows behind the step's hold nothing.
     int rows = round_up(m - first, CUBLAS_ROWS), most = dev->max_tokens - first;
     struct rt_gemm g = {.x = row_of(x, act_dtype, first),
                         .w = w->data,
-                        .y = direct ? y : dev->wide,
+                        .y = y + (size_t)first * (size_t)ldy,
                         .m = rows < most ? rows : most,
                         .n = n,
                         .k = w->cols,
                         .ldx = x->ld,
                         .ldw = w->cols,
-                        .ldy = direct ? ldy : n,
-                        .half = half,
-                        .add = direct && add};
-    if (w->layout > LAYOUT_F16) {
-        struct cuda_dequant d = {*w, dev->dequantised};
+                        .ldy = ldy,
+                        .type = act_dtype == ACT_DTYPE_F16 ? RT_F16 : RT_BF16,
+                        .add = add};
+    *left = (struct cuda_scales){act_dtype == ACT_DTYPE_F16 ? x->scale + first : NULL, NULL};
+    if (w->layout > LAYOUT_F16 && !quantise_operands(dev, w, x, first, m, &g, left)) {
         g.w = dev->dequantised;
         if (!rt_can_matmul(dev->rt, &g))
             return false;
-        cuda_dequant(dev->rt, &d);
+        cuda_dequant(dev->rt, &(struct cuda_dequant){*w, dev->dequantised, NULL});
     }
-    if (!rt_matmul(dev->rt, &g))
+    return rt_matmul(dev->rt, &g);
+}
+
+// The same (+ bias), finished: straight into y where nothing is left to do.
+static bool cublas_gemm(struct device *dev, const struct cuda_matrix *w, int n, const struct activation *x,
+                        int first, int m, float *y, int ldy, const float *bias, bool add) {
+    bool direct = w->layout != LAYOUT_F16 && !w->row_scales && !bias;
+    struct cuda_scales left;
+    if (direct)
+        return cublas_sums(dev, w, n, x, first, m, y, ldy, add, &left);
+    if (!cublas_sums(dev, w, n, x, first, m, dev->wide, n, false, &left))
         return false;
-    if (!direct) {
-        struct cuda_finish f = {.x = dev->wide,
-                                .scale = half ? x->scale + first : NULL,
-                                .bias = bias,
-                                .y = y,
-                                .rows = m - first,
-                                .n = n,
-                                .ldx = n,
-                                .ldy = ldy,
-                                .add = add};
-        cuda_finish(dev->rt, &f);
-    }
+    cuda_finish(dev->rt, &(struct cuda_finish){.x = dev->wide + (size_t)first * (size_t)n,
+                                               .scales = left,
+                                               .bias = bias,
+                                               .y = y + (size_t)first * (size_t)ldy,
+                                               .rows = m - first,
+                                               .n = n,
+                                               .ldx = n,
+                                               .ldy = ldy,
+                                               .add = add});
     return true;
 }
 
@@ -201,9 +229,11 @@ void cuda_multiply_ffn(struct device *dev, const struct weight *w, const struct 
                        const struct activation *x, int m, struct activation *h) {
     enum act_dtype act_dtype = cuda_written_dtype(h);
     int n = w->rows[0], up = round_up(n, 8), ld = f->no_gate ? up : 2 * up; // ranks may share layers unevenly
-    float *both = dev->wide ? dev->wide + cuda_both_offset(dev) : NULL;
+    float *both = dev->wide;
+    struct cuda_scales left = {NULL, NULL};
     int skinny; // rows that the skinny GEMM leaves finished
     if (f->sparse || (!w->interleaved && !f->no_gate)) {
+        both += cuda_both_offset(dev);
         struct weight parts = *w;
         parts.column[1] = up;
         parts.rows[0] = w->interleaved ? w->matrix[0].rows : n;
@@ -220,7 +250,7 @@ void cuda_multiply_ffn(struct device *dev, const struct weight *w, const struct 
                               .act_dtype = act_dtype};
         int rows = f->no_gate ? n : w->matrix[0].rows;
         skinny = skinny_rows(dev, &w->matrix[0], m);
-        if (!cublas_gemm(dev, &w->matrix[0], rows, x, skinny, m, both, ld, NULL, false))
+        if (!cublas_sums(dev, &w->matrix[0], rows, x, skinny, m, both, ld, false, &left))
             skinny = m;
         skinny_gemm(dev, g, x, skinny);
     }
@@ -228,6 +258,7 @@ void cuda_multiply_ffn(struct device *dev, const struct weight *w, const struct 
         cuda_cut(dev->rt, &(struct cuda_cut){both, f->deviations, m, n, ld, w->interleaved});
     if (skinny < m) {
         struct cuda_act s = {.x = both + (size_t)skinny * (size_t)ld,
+                             .scales = left,
                              .bias = w->bias,
                              .act = f->act,
                              .gated = !f->no_gate,

@@ -109,11 +109,17 @@ struct cuda_norm {
 };
 void cuda_norm(struct rt *rt, const struct cuda_norm *a);
 
+// By what sums of cuBLASLt are to be multiplied.
+struct cuda_scales {
+    const float *row, *column; // (rows), (columns), or NULL: 1
+};
+
 // What the GEMM of a feed-forward leaves to do: out = act(gate) * up, or act(x). See struct cuda_gemm for the order of
 // columns.
 struct cuda_act {
-    const float *x;    // (rows, ldx)
-    const float *bias; // (2 n) or (n) as in struct cuda_gemm, or NULL
+    const float *x;            // (rows, ldx)
+    struct cuda_scales scales; // columns: (ldx)
+    const float *bias;         // (2 n) or (n) as in struct cuda_gemm, or NULL
     enum act act;
     bool gated;
     void *out; // (rows, ldout) ACT_DTYPE_F32 or ACT_DTYPE_BF16
@@ -134,12 +140,12 @@ struct cuda_gate {
 };
 void cuda_gate(struct rt *rt, const struct cuda_gate *a);
 
-// What a GEMM of cuBLASLt leaves to do: y = or += x * scale + bias.
+// What a GEMM of cuBLASLt leaves to do: y = or += x * scales + bias.
 struct cuda_finish {
-    const float *x;     // (rows, ldx)
-    const float *scale; // (rows) or NULL
-    const float *bias;  // (n) or NULL
-    float *y;           // (rows, ldy)
+    const float *x; // (rows, ldx)
+    struct cuda_scales scales;
+    const float *bias; // (n) or NULL
+    float *y;          // (rows, ldy)
     int rows, n, ldx, ldy;
     bool add;
 };
@@ -217,6 +223,7 @@ struct cuda_matrix {
     enum weight_layout layout;
     int rows, cols; // padded
     void *data, *scales, *supers;
+    bool row_scales; // FP8: each row has one scale, and cuBLASLt takes it as E4M3
 };
 
 // Copies (and for quantised types rearranges) a file's matrix into rows of w. Rows and columns that the file
@@ -361,9 +368,19 @@ void cuda_combine(struct rt *rt, const struct cuda_combine *a);
 // out (rows, cols) row-major bf16 = a quantised matrix, for cuBLASLt.
 struct cuda_dequant {
     struct cuda_matrix w;
-    uint16_t *out;
+    void *out;
+    float *scale; // (rows) then out is E4M3, to be multiplied by it, of FP8 with w.row_scales; or NULL
 };
 void cuda_dequant(struct rt *rt, const struct cuda_dequant *a);
+
+// Activations as E4M3, for cuBLASLt: a row's scale is its largest / 448.
+struct cuda_quantise {
+    const uint16_t *x; // (rows, ldx) bf16
+    uint8_t *out;      // (rows, n)
+    float *scale;      // (rows)
+    int rows, n, ldx;  // n: a multiple of 8
+};
+void cuda_quantise(struct rt *rt, const struct cuda_quantise *a);
 
 // ---- keys and values
 

@@ -203,6 +203,12 @@ __global__ void __launch_bounds__(NORM_THREADS) norm_rows(struct cuda_norm a) {
     }
 }
 
+// Elements [i, i + 4) of a row of n sums.
+KD_FN float4 scale_sums(const struct cuda_scales &s, float4 v, int row, int i, int n, bool whole) {
+    const float4 one = {1, 1, 1, 1};
+    return scale4(v, s.row ? s.row[row] : 1, s.column ? read4(s.column, i, n, whole) : one);
+}
+
 __global__ void __launch_bounds__(ROW_THREADS) activate_rows(struct cuda_act a) {
     kd_grid_release();
     kd_grid_wait();
@@ -211,13 +217,13 @@ __global__ void __launch_bounds__(ROW_THREADS) activate_rows(struct cuda_act a) 
         return;
     const float *x = a.x + (size_t)row * (size_t)a.ldx; // of gates and of ups there are a multiple of 8
     int first = a.interleaved ? i / 8 * 16 + i % 8 : i, second = a.interleaved ? first + 8 : a.up + i;
-    float4 g = read4(x, first, a.ldx, true), h;
+    float4 g = scale_sums(a.scales, read4(x, first, a.ldx, true), row, first, a.ldx, true), h;
     if (a.bias)
         g = add4(g, read4(a.bias, i, a.n, false));
     if (a.gated) {
         bool whole = a.n % 4 == 0 && a.ld_ups % 4 == 0;
         float4 u = a.ups ? read4(a.ups + (size_t)row * (size_t)a.ld_ups, i, a.n, whole)
-                         : read4(x, second, a.ldx, true);
+                         : scale_sums(a.scales, read4(x, second, a.ldx, true), row, second, a.ldx, true);
         if (a.bias)
             u = add4(u, read4(a.bias + a.n, i, a.n, false));
         h = {activate_gated(a.act, g.x, u.x), activate_gated(a.act, g.y, u.y),
@@ -252,15 +258,51 @@ __global__ void __launch_bounds__(ROW_THREADS) finish_rows(struct cuda_finish a)
     float *y = a.y + row * (size_t)a.ldy;
     bool whole = i + 4 <= a.n && a.ldx % 4 == 0 && a.ldy % 4 == 0 && (uintptr_t)a.y % 16 == 0;
     float4 v = read4(a.x + row * (size_t)a.ldx, i, a.n, whole), b = {0, 0, 0, 0}, to = {0, 0, 0, 0};
-    float scale = a.scale ? a.scale[row] : 1;
     if (a.bias)
         b = read4(a.bias, i, a.n, whole);
     if (a.add)
         to = read4(y, i, a.n, whole);
-    v = {v.x * scale + b.x, v.y * scale + b.y, v.z * scale + b.z, v.w * scale + b.w};
+    v = add4(scale_sums(a.scales, v, (int)row, i, a.n, whole), b);
     if (a.add)
         v = add4(to, v);
     write4(y, i, a.n, v, ACT_DTYPE_F32, whole);
+}
+
+enum { QUANTISE_THREADS = 256 };
+
+// The larger one of `largest` and two bf16.
+KD_FN float larger2(float largest, uint32_t two) {
+    return fmaxf(largest, fmaxf(kd_bits_float(two << 16 & 0x7fff0000u), kd_bits_float(two & 0x7fff0000u)));
+}
+KD_FN uint32_t quantise4(uint32_t low, uint32_t high, float factor) {
+    return kd_pack_e4m3(kd_mul(kd_bits_float(low << 16), factor),
+                        kd_mul(kd_bits_float(low & 0xffff0000u), factor)) |
+           kd_pack_e4m3(kd_mul(kd_bits_float(high << 16), factor),
+                        kd_mul(kd_bits_float(high & 0xffff0000u), factor))
+               << 16;
+}
+
+__global__ void __launch_bounds__(QUANTISE_THREADS) quantise_rows(struct cuda_quantise a) {
+    KD_SHARED(float, scratch); // (32)
+    kd_grid_release();
+    kd_grid_wait();
+    size_t row = blockIdx.x;
+    const uint4 *x = (const uint4 *)(const void *)(a.x + row * (size_t)a.ldx);
+    uint2 *out = (uint2 *)(void *)(a.out + row * (size_t)a.n);
+    float largest = 0; // but NaN, which stays one under any factor
+    for (int i = (int)threadIdx.x; i < a.n / 8; i += QUANTISE_THREADS) {
+        uint4 v = x[i];
+        largest = larger2(larger2(larger2(larger2(largest, v.x), v.y), v.z), v.w);
+    }
+    largest = block_max(largest, scratch);
+    float factor =
+        largest < 7.88860905e-31f ? 0 : kd_div(448, largest); // 2^-100; of infinity 0: NaN comes out
+    if (threadIdx.x == 0)
+        a.scale[row] = kd_div(largest, 448);
+    for (int i = (int)threadIdx.x; i < a.n / 8; i += QUANTISE_THREADS) {
+        uint4 v = x[i];
+        out[i] = {quantise4(v.x, v.y, factor), quantise4(v.z, v.w, factor)};
+    }
 }
 
 // Column of gate i.
@@ -294,6 +336,11 @@ void cuda_finish(struct rt *rt, const struct cuda_finish *a) {
     if (a->rows > 0)
         rt_launch(rt, finish_rows,
                   rt_grid_of((a->n + 4 * ROW_THREADS - 1) / (4 * ROW_THREADS), a->rows, ROW_THREADS, 0), *a);
+}
+
+void cuda_quantise(struct rt *rt, const struct cuda_quantise *a) {
+    if (a->rows > 0)
+        rt_launch(rt, quantise_rows, rt_grid_of(a->rows, 1, QUANTISE_THREADS, 32 * sizeof(float)), *a);
 }
 
 void cuda_add(struct rt *rt, const struct cuda_add *a) {

@@ -89,13 +89,14 @@ void rt_nccl_close(struct rt_nccl *nccl); // NULL is allowed
 void rt_fail(struct rt *rt, const char *what);
 bool rt_failed(const struct rt *rt);
 
-// y (m, n) = x (m, k) times w (n, k) transposed, + y where add; x and w bf16 or f16, y f32, leading
-// dimensions in elements. For many rows; false: it cannot (no cuBLASLt, or these sizes), and nothing was done.
+// y (m, n) = x (m, k) times w (n, k) transposed, + y where add; y f32, leading dimensions in elements. For many
+// rows; false: it cannot (no cuBLASLt, these sizes or types), and nothing was done.
+enum rt_operand { RT_BF16, RT_F16, RT_E4M3 };
 struct rt_gemm {
     const void *x, *w;
     float *y;
     int m, n, k, ldx, ldw, ldy;
-    bool half; // f16, else bf16
+    enum rt_operand type; // of x and w
     bool add;
 };
 bool rt_matmul(struct rt *rt, const struct rt_gemm *g);

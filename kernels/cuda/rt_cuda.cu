@@ -307,7 +307,7 @@ void rt_graph_free(struct rt *rt, struct rt_graph *graph) {
 
 static bool same_plan(const struct rt_gemm *a, const struct rt_gemm *b) {
     return a->m == b->m && a->n == b->n && a->k == b->k && a->ldx == b->ldx && a->ldw == b->ldw &&
-           a->ldy == b->ldy && a->half == b->half;
+           a->ldy == b->ldy && a->type == b->type;
 }
 
 static void drop_plan(struct rt *rt, struct gemm_plan *p) {
@@ -362,7 +362,9 @@ static struct gemm_plan *find_plan(struct rt *rt, const struct rt_gemm *g) {
     struct gemm_plan *p = &rt->plans[rt->num_plans++];
     *p = {};
     p->key = *g;
-    cudaDataType_t type = g->half ? CUDA_R_16F : CUDA_R_16BF;
+    // Of E4M3 it keeps sums in f32, as CUBLASLT_MATMUL_DESC_FAST_ACCUM is off unless set, and scales are 1.
+    static const cudaDataType_t types[] = {CUDA_R_16BF, CUDA_R_16F, CUDA_R_8F_E4M3}; // by enum rt_operand
+    cudaDataType_t type = types[g->type];
     cublasOperation_t transposed = CUBLAS_OP_T;
     uint64_t m = (uint64_t)g->m, n = (uint64_t)g->n, k = (uint64_t)g->k;
     bool made =
@@ -382,8 +384,10 @@ static struct gemm_plan *find_plan(struct rt *rt, const struct rt_gemm *g) {
 
 // NULL: it cannot be done.
 static struct gemm_plan *usable_plan(struct rt *rt, const struct rt_gemm *g) {
+    int unit = g->type == RT_E4M3 ? 16 : 8;
     bool aligned = (uintptr_t)g->x % 16 == 0 && (uintptr_t)g->w % 16 == 0 && (uintptr_t)g->y % 16 == 0 &&
-                   g->ldx % 8 == 0 && g->ldw % 8 == 0 && g->ldy % 4 == 0;
+                   g->ldx % unit == 0 && g->ldw % unit == 0 && g->ldy % 4 == 0 &&
+                   (g->type != RT_E4M3 || (g->n % 16 == 0 && g->k % 16 == 0));
     return rt->blas && !rt->capturing && aligned ? find_plan(rt, g) : NULL;
 }
 

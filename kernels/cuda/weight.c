@@ -52,6 +52,7 @@ static bool matrix_alloc(struct device *dev, struct cuda_matrix *m, enum dtype d
     m->layout = cuda_layout_of(dtype, cols);
     m->rows = round_up(rows, 16);
     m->cols = round_up(cols, cuda_layout_k_step(m->layout));
+    m->row_scales = dtype == DTYPE_FP8 && dev->w8a8 && dev->info.major * 10 + dev->info.minor >= 89;
     cuda_matrix_bytes(m->layout, m->rows, m->cols, bytes);
     m->data = rt_alloc(dev->rt, bytes[0]);
     m->scales = bytes[1] ? rt_alloc(dev->rt, bytes[1]) : NULL;
@@ -61,10 +62,19 @@ static bool matrix_alloc(struct device *dev, struct cuda_matrix *m, enum dtype d
     return m->data && (m->scales || !bytes[1]) && (m->supers || !bytes[2]);
 }
 
+static bool has_row_scales(const struct tensor *t) {
+    size_t row = dtype_row_bytes(t->dtype, part_cols(t)), all = (size_t)part_rows(t) * row;
+    for (size_t at = 0; at < all; at += dtype_row_bytes(t->dtype, dtype_block(t->dtype)))
+        if (memcmp((const char *)t->data + at, (const char *)t->data + at / row * row, sizeof(float)) != 0)
+            return false;
+    return true;
+}
+
 // Uploads a part as it is and lets the device pack it. False: no memory for the copy.
-static bool pack(struct device *dev, const struct cuda_matrix *m, const struct tensor *t, int row0,
+static bool pack(struct device *dev, struct cuda_matrix *m, const struct tensor *t, int row0,
                  int interleave) {
     int stack = part_stack(t);
+    m->row_scales = m->row_scales && stack == 1 && has_row_scales(t);
     size_t one = (size_t)part_rows(t) * dtype_row_bytes(t->dtype, part_cols(t)), bytes = (size_t)stack * one;
     char *raw = rt_alloc(dev->rt, bytes);
     if (!raw)
@@ -233,6 +243,8 @@ static void note_layout(struct device *dev, const struct weight *w) {
         bool library = w->role != WEIGHT_HEAD && !of_experts(w->role); // a GEMM may be cuBLASLt's
         if (m->layout > LAYOUT_F16 && library && all > dev->largest_quantised)
             dev->largest_quantised = all;
+        if (m->row_scales && library && m->cols > dev->widest_e4m3)
+            dev->widest_e4m3 = m->cols;
     }
 }
 

@@ -41,12 +41,12 @@ static struct cuda_matrix random_matrix(enum weight_layout f, int n, int k) {
                                                : STREAM_BITS;
     size_t bytes[3];
     cuda_matrix_bytes(f, n, k, bytes);
-    return (struct cuda_matrix){f,
-                                n,
-                                k,
-                                filled(bytes[0], kind),
-                                filled(bytes[1] + 16, STREAM_F16),
-                                filled(bytes[2] + 16, STREAM_F16)};
+    return (struct cuda_matrix){.layout = f,
+                                .rows = n,
+                                .cols = k,
+                                .data = filled(bytes[0], kind),
+                                .scales = filled(bytes[1] + 16, STREAM_F16),
+                                .supers = filled(bytes[2] + 16, STREAM_F16)};
 }
 
 // Rows of activations. On the emulator a few, for both kernels.
@@ -88,7 +88,7 @@ static void bench_gemm(enum weight_layout f, const char *name, int n, int k, int
     if (f > LAYOUT_F16 && !only) { // what a long prompt adds to cuBLASLt's GEMM
         uint16_t *out = device((size_t)n * (size_t)k * 2);
         for (int i = 0; i < num_copies; i++)
-            d[i] = (struct cuda_dequant){a[i].w, out};
+            d[i] = (struct cuda_dequant){a[i].w, out, NULL};
         snprintf(shape, sizeof shape, "%s (%d, %d)", name, n, k);
         row("dequantise", shape, time_kernel(dequant_once, d), (double)all + 2.0 * n * k, bandwidth, "GB/s");
     }
@@ -649,7 +649,7 @@ static void bench_finish(int rows, int n) {
     struct cuda_finish *a = must_calloc((size_t)num_copies, sizeof *a);
     for (int i = 0; i < num_copies; i++)
         a[i] = (struct cuda_finish){.x = filled(all, STREAM_F32),
-                                    .scale = filled((size_t)rows * 4, STREAM_F32),
+                                    .scales = {.row = filled((size_t)rows * 4, STREAM_F32)},
                                     .bias = filled((size_t)n * 4, STREAM_F32),
                                     .y = filled(all, STREAM_F32),
                                     .rows = rows,

@@ -76,8 +76,8 @@ static void test_mixed_types(void **state) {
 // More than 64 rows: GEMMs of cuBLASLt, with quantised weights as bf16.
 static void test_many_rows(void **state) {
     (void)state;
-    static const enum dtype types[] = {DTYPE_BF16, DTYPE_F16, DTYPE_Q8_0, DTYPE_Q4_K, DTYPE_F32};
-    for (int i = 0; i < 5; i++) {
+    static const enum dtype types[] = {DTYPE_BF16, DTYPE_F16, DTYPE_Q8_0, DTYPE_Q4_K, DTYPE_F32, DTYPE_FP8};
+    for (int i = 0; i < 6; i++) {
         struct shape s = {1, 256, 4, 2, 64, 256, 67, 0, false, true, false};
         struct fixture *f = fixture_make(&s, types[i]);
         struct instance *ref = open_instance(f, &backend_ref, 16, DTYPE_F16, 100, 128, 2);
@@ -98,6 +98,45 @@ static void test_many_rows(void **state) {
         unsetenv("QUIRE_EMULATED_NO_LIBRARY");
         instance_close(ref);
         instance_close(cuda);
+        fixture_free(f);
+    }
+}
+
+// FP8 whose rows have one scale each: as E4M3, with activations quantised to it, unless asked not to, and near the same.
+static void test_w8a8(void **state) {
+    (void)state;
+    for (int i = 0; i < 2; i++) { // gate and up are one GEMM, or two
+        struct shape s = {1, 256, 4, 2, 64, 288, 67, 0, true, i > 0, false};
+        struct fixture *f = fixture_make(&s, DTYPE_FP8);
+        for (int w = 0; w < f->num_weights; w++)
+            for (int p = 0; p < 3 && f->weights[w].part[p].dtype == DTYPE_FP8; p++)
+                if (f->weights[w].part[p].data)
+                    level_rows(&f->weights[w].part[p]);
+        for (int w = 0; i > 0 && w < f->num_weights; w++)
+            if (f->weights[w].role == WEIGHT_GATE_UP) {
+                free((void *)(uintptr_t)f->weights[w].part[1].data);
+                f->weights[w].part[1] = random_tensor(DTYPE_BF16, 288, 256, 0.1f);
+            }
+        struct instance *ref = open_instance(f, &backend_ref, 16, DTYPE_F16, 101, 128, 2), *cuda[2];
+        struct piece pieces[2][2] = {{{0, 0, 5, false}, {1, 0, 25, true}},
+                                     {{0, 5, 1, false}, {1, 25, 90, true}}};
+        struct step_out want, got[2];
+        for (int c = 0; c < 2; c++) {
+            setenv("QUIRE_CUDA_W8A8", c ? "0" : "1", 1);
+            cuda[c] = open_instance(f, &backend_cuda, 16, DTYPE_F16, 101, 128, 2);
+            run_pieces(cuda[c], pieces[0], 2);
+            got[c] = run_pieces(cuda[c], pieces[1], 2);
+        }
+        unsetenv("QUIRE_CUDA_W8A8");
+        run_pieces(ref, pieces[0], 2);
+        want = run_pieces(ref, pieces[1], 2);
+        compare(cuda[0], &got[0], &want, 91, 0.12, "w8a8");
+        compare(cuda[1], &got[1], &want, 91, 2e-2, "w8a8, not asked for");
+        assert_memory_equal(got[0].logits, got[1].logits, 67 * sizeof(float)); // a row that decodes
+        bool there = cuda[0]->dev->info.major * 10 + cuda[0]->dev->info.minor >= 89;
+        double far = distance(got[0].logits + 67, got[1].logits + 67, (size_t)90 * 67);
+        assert_true(there ? far > 5e-3 : far == 0);
+        instance_close(cuda[0]), instance_close(cuda[1]), instance_close(ref);
         fixture_free(f);
     }
 }
@@ -535,13 +574,14 @@ static void test_two_at_once(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_types),           cmocka_unit_test(test_attention_paths),
-        cmocka_unit_test(test_mixed_types),     cmocka_unit_test(test_many_rows),
-        cmocka_unit_test(test_no_library),      cmocka_unit_test(test_company),
-        cmocka_unit_test(test_launches),        cmocka_unit_test(test_exact),
-        cmocka_unit_test(test_exact_company),   cmocka_unit_test(test_wide_steps),
-        cmocka_unit_test(test_too_small),       cmocka_unit_test(test_sticky_failure),
-        cmocka_unit_test(test_failure_at_load), cmocka_unit_test(test_two_at_once),
+        cmocka_unit_test(test_types),          cmocka_unit_test(test_attention_paths),
+        cmocka_unit_test(test_mixed_types),    cmocka_unit_test(test_many_rows),
+        cmocka_unit_test(test_w8a8),           cmocka_unit_test(test_no_library),
+        cmocka_unit_test(test_company),        cmocka_unit_test(test_launches),
+        cmocka_unit_test(test_exact),          cmocka_unit_test(test_exact_company),
+        cmocka_unit_test(test_wide_steps),     cmocka_unit_test(test_too_small),
+        cmocka_unit_test(test_sticky_failure), cmocka_unit_test(test_failure_at_load),
+        cmocka_unit_test(test_two_at_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,6 +6,7 @@ static const enum dtype types[] = {DTYPE_F32,    DTYPE_BF16, DTYPE_F16,    DTYPE
                                    DTYPE_Q4_K,   DTYPE_Q5_K, DTYPE_Q6_K,   DTYPE_MXFP4, DTYPE_Q4_1,
                                    DTYPE_Q5_0,   DTYPE_Q5_1, DTYPE_IQ4_NL, DTYPE_Q2_K,  DTYPE_Q3_K,
                                    DTYPE_IQ4_XS, DTYPE_FP8};
+enum { MX_K = 64, MX_BYTES = 17, FP8_K = 256, FP8_BYTES = 36 };
 enum { NUM_TYPES = sizeof types / sizeof types[0] };
 
 // What blocks that share tiles need, for so many of them.
@@ -258,7 +259,7 @@ static void test_dequant(void **state) {
         matrix_pack(&w, &t, 0, 0);
         for (int order = 0; order < 3; order++) {
             uint16_t *out = poisoned((size_t)(w.rows * w.cols) * 2);
-            struct cuda_dequant a = {w, out};
+            struct cuda_dequant a = {w, out, NULL};
             rt_test_order(order);
             cuda_dequant(rt, &a);
             uint16_t *got = to_host(out, (size_t)(w.rows * w.cols) * 2);
@@ -274,6 +275,83 @@ static void test_dequant(void **state) {
         }
         free((void *)(uintptr_t)t.data);
         matrix_free(&w);
+    }
+    rt_test_order(0);
+}
+
+// FP8 whose rows have one scale each, times activations quantised to it, by cuBLASLt.
+static void test_w8a8(void **state) {
+    (void)state;
+    enum { N = 48, MOST = 544, M = 64, ROWS = 5, LDX = 576 };
+    for (int c = 0; c < 2; c++) {
+        int K = c ? MOST : 512; // 544: not whole scales of 128 columns
+        struct tensor t = random_tensor(DTYPE_FP8, N - 7, K, 1);
+        struct cuda_matrix w = matrix_alloc(DTYPE_FP8, N, K);
+        level_rows(&t);
+        matrix_pack(&w, &t, 0, 0);
+        float *x = random_floats(ROWS * LDX, 1), *factor = poisoned(sizeof(float) * M);
+        for (int k = 0; k < LDX; k++) {
+            x[k] = round_bf16(x[k] * 1e-3f); // and one that is much larger
+            x[LDX + k] = round_bf16(k == 5 ? -3e4f : x[LDX + k]);
+            x[2 * LDX + k] = k < 3 ? round_bf16(1e-36f) : 0;
+            x[3 * LDX + k] = k == K - 1 ? (c ? NAN : INFINITY) : round_bf16(x[3 * LDX + k]);
+            x[4 * LDX + k] = round_bf16(x[4 * LDX + k] * 1e30f);
+        }
+        x[LDX - 1] = x[5 * LDX - 1] = 1e36f; // behind the columns
+        struct cuda_dequant d = {w, poisoned((size_t)(N * K)), poisoned(sizeof(float) * N)};
+        struct cuda_quantise q = {.x = upload_act(x, ROWS * LDX, ACT_DTYPE_BF16),
+                                  .out = device_alloc((size_t)(M * K)),
+                                  .scale = factor,
+                                  .rows = ROWS,
+                                  .n = K,
+                                  .ldx = LDX};
+        rt_test_order(c + 1);
+        cuda_dequant(rt, &d);
+        cuda_quantise(rt, &q);
+        float *y = poisoned(sizeof(float) * M * N);
+        struct rt_gemm g = {.x = q.out,
+                            .w = d.out,
+                            .y = y,
+                            .m = M,
+                            .n = N,
+                            .k = K,
+                            .ldx = K,
+                            .ldw = K,
+                            .ldy = N,
+                            .type = RT_E4M3};
+        if (rt_matmul(rt, &g)) { // a device may have no algorithm
+            cuda_finish(
+                rt,
+                &(struct cuda_finish){
+                    .x = y, .scales = {factor, d.scale}, .y = y, .rows = ROWS, .n = N, .ldx = N, .ldy = N});
+            float *got = to_host(y, sizeof(float) * M * N);
+            for (int m = 0; m < ROWS; m++) {
+                float largest = 0, want[N];
+                for (int k = 0; k < K; k++)
+                    largest = fmaxf(largest, fabsf(x[m * LDX + k]));
+                for (int n = 0; n < N; n++) {
+                    const uint8_t *row = (const uint8_t *)t.data + n * K / 32 * FP8_BYTES;
+                    double sum = 0;
+                    for (int k = 0; n < N - 7 && k < K; k++)
+                        sum += (double)e4m3_to_float(float_to_e4m3(x[m * LDX + k] * (448 / largest))) *
+                               (double)e4m3_to_float(row[k / 32 * FP8_BYTES + 4 + k % 32]);
+                    want[n] = n < N - 7
+                                  ? (float)(sum * (double)largest / 448 * (double)ref_fetch(row, DTYPE_F32))
+                                  : 0;
+                }
+                if (m == 2) // too small for a scale
+                    memset(want, 0, sizeof want);
+                for (int n = 0; m == 3 && n < N; n++)
+                    assert_true(isnan(got[m * N + n]));
+                if (m != 3 && !(distance(got + m * N, want, N) < product_bound(2e-4)))
+                    fail_msg("%d columns, row %d: %g", K, m, distance(got + m * N, want, N));
+            }
+            free(got);
+        }
+        free(x), free((void *)(uintptr_t)t.data);
+        matrix_free(&w);
+        rt_free(rt, d.out), rt_free(rt, d.scale), rt_free(rt, (void *)(uintptr_t)q.x), rt_free(rt, q.out);
+        rt_free(rt, factor), rt_free(rt, y);
     }
     rt_test_order(0);
 }
@@ -301,8 +379,6 @@ static void check_elements(const struct tensor *t, int k,
     matrix_free(&w);
     rt_free(rt, x), rt_free(rt, y);
 }
-
-enum { MX_K = 64, MX_BYTES = 17, FP8_K = 256, FP8_BYTES = 36 };
 
 static float mxfp4_element(const uint8_t *file, int row, int col) {
     struct ref_matrix m = {file, DTYPE_MXFP4, 16, MX_K, NULL};
@@ -348,7 +424,7 @@ int main(void) {
         cmocka_unit_test(test_shapes),      cmocka_unit_test(test_batch_invariance),
         cmocka_unit_test(test_activations), cmocka_unit_test(test_logits),
         cmocka_unit_test(test_dequant),     cmocka_unit_test(test_exponents),
-        cmocka_unit_test(test_codes),
+        cmocka_unit_test(test_w8a8),        cmocka_unit_test(test_codes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

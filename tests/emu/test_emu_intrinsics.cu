@@ -228,6 +228,7 @@ __global__ void eight_bits(struct args a) { // in: floats; out: what becomes of 
     kd_grid_wait();
     int i = (int)(blockIdx.x * 32 + threadIdx.x);
     a.out[i] = (float)kd_float_to_e4m3(a.in[i]);
+    a.out[a.n + 512 + i] = (float)kd_pack_e4m3(a.in[i], -a.in[i]);
     if (i < 256) {
         uint32_t two = kd_e4m3_to_half2((uint32_t)i | (uint32_t)(255 - i) << 8);
         a.out[a.n + 2 * i] = kd_half_to_float((uint16_t)two);
@@ -241,8 +242,8 @@ static void same(float got, float want) {
 
 static void test_e4m3(void **) {
     enum { N = 4096 };
-    float in[N], got[N + 512], *d_in = (float *)rt_alloc(rt, sizeof in),
-                               *d_out = (float *)rt_alloc(rt, sizeof got);
+    float in[N], got[2 * N + 512], *d_in = (float *)rt_alloc(rt, sizeof in),
+                                   *d_out = (float *)rt_alloc(rt, sizeof got);
     // the nearest of all finite values, ties to the even one
     int n = 0;
     for (int i = 0; i < 126; i++) { // a value, what is between it and the next, and their neighbours
@@ -274,6 +275,8 @@ static void test_e4m3(void **) {
             best = 126;
         int want = x != x ? 127 : best | (signbit(x) ? 128 : 0);
         assert_true(((int)got[i] & (x != x ? 127 : 255)) == want);
+        assert_true(((int)got[N + 512 + i] & (x != x ? 127 * 257 : 65535)) ==
+                    (x != x ? 127 * 257 : want | (want ^ 128) << 8));
         assert_true((float_to_e4m3(x) & (x != x ? 127 : 255)) == want);
     }
     for (int i = 0; i < 256; i++) {

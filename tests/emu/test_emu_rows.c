@@ -226,8 +226,16 @@ static void check_act(enum act act, int n, int kind, enum act_dtype act_dtype, b
           up[256], want[256];
     void *d_x = to_device(x, sizeof *x * (size_t)(ROWS * ldx)),
          *d_bias = to_device(bias, sizeof *bias * (size_t)(2 * n)),
-         *out = poisoned((size_t)(ROWS * half * 4));
+         *out = poisoned((size_t)(ROWS * half * 4)), *row = NULL, *column = NULL;
+    if (biased) { // what cuBLASLt may leave to do
+        float *s = random_floats((size_t)(ROWS + ldx), 1);
+        row = to_device(s, sizeof *s * ROWS), column = to_device(s + ROWS, sizeof *s * (size_t)ldx);
+        for (int i = 0; i < ROWS * ldx; i++)
+            x[i] *= s[i / ldx] * s[ROWS + i % ldx];
+        free(s);
+    }
     cuda_act(rt, &(struct cuda_act){.x = d_x,
+                                    .scales = {row, column},
                                     .bias = biased ? d_bias : NULL,
                                     .act = act,
                                     .gated = kind < 2,
@@ -253,7 +261,7 @@ static void check_act(enum act act, int n, int kind, enum act_dtype act_dtype, b
                      distance(got + r * half, want, (size_t)n));
     }
     free(x), free(bias), free(got);
-    rt_free(rt, d_x), rt_free(rt, d_bias), rt_free(rt, out);
+    rt_free(rt, d_x), rt_free(rt, d_bias), rt_free(rt, out), rt_free(rt, row), rt_free(rt, column);
 }
 
 static void test_activations(void **state) {
@@ -487,17 +495,18 @@ static void test_qkv(void **state) {
                       (i + t) % 3 == 0, (i + t) % SCHEDULES);
 }
 
-// y = or += x * scale + bias, between columns that are nobody's.
+// y = or += x * scales + bias, between columns that are nobody's.
 static void test_finish(void **state) {
     (void)state;
     enum { ROWS = 3, N = 302, LDX = 308, LDY = 304 };
-    for (int i = 0; i < 16; i++) {
-        bool scaled = i & 1, biased = i & 2, add = i & 4;
-        int odd = i / 8; // rows that are not at multiples of 16 bytes
+    for (int i = 0; i < 32; i++) {
+        bool scaled = i & 1, biased = i & 2, add = i & 4, columns = i & 16;
+        int odd = i / 8 % 2; // rows that are not at multiples of 16 bytes
         float *x = random_floats(ROWS * LDX, 3), *y = random_floats(ROWS * LDY, 2), *b = random_floats(N, 1),
-              *s = random_floats(ROWS, 4);
+              *s = random_floats(ROWS, 4), *of = random_floats(N, 1);
         struct cuda_finish a = {.x = to_device(x, sizeof *x * ROWS * LDX),
-                                .scale = scaled ? to_device(s, sizeof *s * ROWS) : NULL,
+                                .scales = {scaled ? to_device(s, sizeof *s * ROWS) : NULL,
+                                           columns ? to_device(of, sizeof *of * N) : NULL},
                                 .bias = biased ? to_device(b, sizeof *b * N) : NULL,
                                 .y = to_device(y, sizeof *y * ROWS * LDY),
                                 .rows = ROWS,
@@ -510,14 +519,16 @@ static void test_finish(void **state) {
         float *got = to_host(a.y, sizeof *y * ROWS * LDY);
         for (int r = 0; r < ROWS; r++)
             for (int c = 0; c < a.ldy; c++) {
-                double want = (double)x[r * a.ldx + c] * (scaled ? (double)s[r] : 1) +
+                double want = (double)x[r * a.ldx + c] * (scaled ? (double)s[r] : 1) *
+                                  (columns ? (double)of[c % N] : 1) +
                               (biased ? (double)b[c % N] : 0) + (add ? (double)y[r * a.ldy + c] : 0);
                 float is = got[r * a.ldy + c];
                 if (c >= N ? is != y[r * a.ldy + c] : !(fabs((double)is - want) < 3e-6))
                     fail_msg("case %d, row %d, column %d: %g, not %g", i, r, c, (double)is, want);
             }
-        free(x), free(y), free(b), free(s), free(got);
-        rt_free(rt, (void *)(uintptr_t)a.x), rt_free(rt, (void *)(uintptr_t)a.scale);
+        free(x), free(y), free(b), free(s), free(of), free(got);
+        rt_free(rt, (void *)(uintptr_t)a.x), rt_free(rt, (void *)(uintptr_t)a.scales.row);
+        rt_free(rt, (void *)(uintptr_t)a.scales.column);
         rt_free(rt, (void *)(uintptr_t)a.bias), rt_free(rt, a.y);
     }
     rt_test_order(0);

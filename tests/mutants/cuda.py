@@ -236,7 +236,13 @@ ROWS = [
     (CUDA % "phases.c", "    else if (!dev->exact)\n        attend_splits(dev, layer);", "    else if (true)\n        attend_splits(dev, layer);", "test_emu_forward"),  # exact: decodes alone take the kernel of decodes
     (CUDA % "work.c", "c->exact ? 0 : step->num_decode", "step->num_decode", "test_emu_work"),  # exact: no tiles for rows that decode
     (CUDA % "multiply.c", "    int others = m - dev->work.num_decode;\n", "    int others = m;\n", "test_emu_forward"),  # a short prompt beside decodes leaves the skinny GEMM
-    (CUDA % "multiply.c", ".scale = half ? x->scale + first : NULL,", ".scale = half ? x->scale : NULL,", "test_emu_forward"),  # cuBLASLt's rows get the factors of the first ones
+    (CUDA % "multiply.c", "ACT_DTYPE_F16 ? x->scale + first : NULL, NULL", "ACT_DTYPE_F16 ? x->scale : NULL, NULL", "test_emu_forward"),  # cuBLASLt's rows get the factors of the first ones
+    (CUDA % "multiply.c", "row_of(x, ACT_DTYPE_BF16, first),", "row_of(x, ACT_DTYPE_BF16, 0),", "test_emu_forward"),  # W8A8: the rows before are quantised
+    (CUDA % "weight.c", "m->row_scales && stack == 1 && has_row_scales(t);", "m->row_scales && stack == 1;", "test_emu_forward"),  # W8A8: a row has the scale of its first columns
+    (CUDA % "gemm.cu", "order = 0x2031;", "order = 0x3210;", "test_emu_gemm"),  # W8A8: weights in the order of fragments
+    (CUDA % "gemm.cu", "lane % 8 * 2 + lane / 8];", "lane];", "test_emu_gemm"),  # W8A8: scales of other rows
+    (CUDA % "rows.cu", "largest < 7.88860905e-31f ? 0 :", "", "test_emu_gemm"),  # W8A8: a factor that is infinite
+    (CUDA % "rows.cu", "s.column ? read4(s.column, i, n, whole) : one", "one", "test_emu_rows"),  # W8A8: weights without their scales
     (CUDA % "peers.c", "        shot = dev->work.num_decode;\n", "        shot = 0;\n", "test_emu_ranks"),  # decodes are added by NCCL beside a long prompt
     (CUDA % "phases.c", ".split0 = list->one_launch ? 0 : first[row],", ".split0 = 0,", "test_emu_forward"),  # every launch of decode takes the first one's splits
     (CUDA % "work.c", "first_split[end + 1] - first_split[row] <= max_splits)", "first_split[end] - first_split[row] <= max_splits)", "test_emu_forward"),  # a launch has a row too many

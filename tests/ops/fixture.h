@@ -92,6 +92,13 @@ static inline struct tensor random_tensor(enum dtype dtype, int rows, int cols, 
     return (struct tensor){data, dtype, 2, {rows, cols}};
 }
 
+// Gives every row of FP8 one scale.
+static inline void level_rows(const struct tensor *t) {
+    size_t row = dtype_row_bytes(t->dtype, t->shape[1]);
+    for (size_t at = 0; at < (size_t)t->shape[0] * row; at += dtype_row_bytes(DTYPE_FP8, 32))
+        memcpy((char *)(uintptr_t)t->data + at, (const char *)t->data + at / row * row, sizeof(float));
+}
+
 // The maximum of each `group` logits of rows, as the product that gives logits leaves them: NaN where one is.
 // (rows, ceil(vocab / group)); the caller frees it.
 static inline float *group_maxima(const float *logits, int rows, int vocab, int ld, int group) {

@@ -221,13 +221,15 @@ void rt_graph_free(struct rt *rt, struct rt_graph *graph) {
     delete graph;
 }
 
-static float element(const void *p, size_t i, bool half) {
-    return half ? half_to_float(((const uint16_t *)p)[i]) : bf16_to_float(((const uint16_t *)p)[i]);
+static float element(const void *p, size_t i, rt_operand type) {
+    return type == RT_E4M3  ? e4m3_to_float(((const uint8_t *)p)[i])
+           : type == RT_F16 ? half_to_float(((const uint16_t *)p)[i])
+                            : bf16_to_float(((const uint16_t *)p)[i]);
 }
 
 bool rt_can_matmul(struct rt *rt, const struct rt_gemm *g) {
-    (void)g;
-    return !rt->capture && !getenv("QUIRE_EMULATED_NO_LIBRARY");
+    bool whole = g->type != RT_E4M3 || (g->n % 16 == 0 && g->k % 16 == 0 && g->ldx % 16 == 0);
+    return whole && !rt->capture && !getenv("QUIRE_EMULATED_NO_LIBRARY");
 }
 
 bool rt_matmul(struct rt *rt, const struct rt_gemm *g) {
@@ -236,10 +238,10 @@ bool rt_matmul(struct rt *rt, const struct rt_gemm *g) {
     size_t k = (size_t)g->k;
     std::vector<float> x(k), w(k * (size_t)g->n);
     for (size_t i = 0; !rt_failed(rt) && i < w.size(); i++)
-        w[i] = element(g->w, i / k * (size_t)g->ldw + i % k, g->half);
+        w[i] = element(g->w, i / k * (size_t)g->ldw + i % k, g->type);
     for (size_t i = 0; !rt_failed(rt) && i < (size_t)g->m; i++) {
         for (size_t l = 0; l < k; l++)
-            x[l] = element(g->x, i * (size_t)g->ldx + l, g->half);
+            x[l] = element(g->x, i * (size_t)g->ldx + l, g->type);
         for (size_t j = 0; j < (size_t)g->n; j++) {
             float sum = 0, *y = &g->y[i * (size_t)g->ldy + j];
             for (size_t l = 0; l < k; l++)

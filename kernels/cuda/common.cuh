@@ -59,6 +59,18 @@ KD_FN float4 read4(const float *x, int i, int n, bool whole) {
         return *(const float4 *)(const void *)(x + i);
     return {i < n ? x[i] : 0, i + 1 < n ? x[i + 1] : 0, i + 2 < n ? x[i + 2] : 0, i + 3 < n ? x[i + 3] : 0};
 }
+// The same of sums of cuBLASLt, f32 or bf16.
+KD_FN float4 read_sums(const void *x, int i, int n, bool bf16, bool whole) {
+    const uint16_t *h = (const uint16_t *)x;
+    if (!bf16)
+        return read4((const float *)x, i, n, whole);
+    if (!whole)
+        return {i < n ? kd_bf16_to_float(h[i]) : 0, i + 1 < n ? kd_bf16_to_float(h[i + 1]) : 0,
+                i + 2 < n ? kd_bf16_to_float(h[i + 2]) : 0, i + 3 < n ? kd_bf16_to_float(h[i + 3]) : 0};
+    uint2 v = *(const uint2 *)(const void *)(h + i);
+    return {kd_bits_float(v.x << 16), kd_bits_float(v.x & 0xffff0000u), kd_bits_float(v.y << 16),
+            kd_bits_float(v.y & 0xffff0000u)};
+}
 KD_FN void write4(void *row, int i, int n, float4 v, enum act_dtype act_dtype, bool whole) {
     if (whole) {
         store_act4(row, i, v, act_dtype);
@@ -83,6 +95,11 @@ KD_FN float add_squares(float sum, float4 v) {
 KD_FN float4 add4(float4 v, float4 w) { return {v.x + w.x, v.y + w.y, v.z + w.z, v.w + w.w}; }
 KD_FN float4 scale4(float4 v, float rms, float4 w) {
     return {v.x * rms * w.x, v.y * rms * w.y, v.z * rms * w.z, v.w * rms * w.w};
+}
+// Elements [i, i + 4) of a row of n sums times their scales.
+KD_FN float4 scale_sums(const struct cuda_scales &s, float4 v, int row, int i, int n, bool whole) {
+    const float4 one = {1, 1, 1, 1};
+    return scale4(v, s.row ? s.row[row] : 1, s.column ? read4(s.column, i, n, whole) : one);
 }
 KD_FN char *act_row(void *p, size_t row, int ld, enum act_dtype act_dtype) {
     return (char *)p + row * (size_t)ld * (act_dtype == ACT_DTYPE_F32 ? 4 : 2);

@@ -309,6 +309,9 @@ void cuda_multiply_last(struct device *dev, const struct weight *w, int n, struc
 // y = x w^T into columns of y (m, ldy), bias apart.
 void cuda_multiply(struct device *dev, const struct weight *w, const struct activation *x, int m, float *y,
                    int ldy);
+// The same of q, k and v into y, which a gets, with what is left to do.
+void cuda_multiply_qkv(struct device *dev, const struct weight *w, const struct activation *x, float *y,
+                       struct cuda_qkv *a);
 // resid += x w^T (+ bias)
 void cuda_multiply_add(struct device *dev, const struct weight *w, const struct activation *x, int m,
                        float *resid);

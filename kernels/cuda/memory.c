@@ -53,8 +53,9 @@ static int widest_projection(const struct device *dev) {
 // Elements of `wide`: results of cuBLASLt that need finishing, and gate and up where no kernel fuses them.
 static size_t wide_elements(const struct device *dev) {
     size_t T = (size_t)(dev->max_tokens + CUBLAS_ROWS), up = 2 * (size_t)round_up(dev->max_ffn, 8);
+    bool bf16 = dev->act_dtypes[2] == 1u << ACT_DTYPE_BF16 && !(dev->layouts & 1u << LAYOUT_F16);
     size_t all = any_split_gate_up(dev) || any_layer_of(&dev->model).sparse ? cuda_both_offset(dev) + T * up
-                 : dev->cublas                                              ? T * up
+                 : dev->cublas                                              ? T * up / (bf16 ? 2 : 1)
                                                                             : 0;
     int stream = max_int(dev->model.hidden, dev->model.laurel_rank);
     size_t row = (size_t)max_int(stream, max_int(widest_projection(dev), cuda_mix_widest(dev))),
@@ -79,7 +80,7 @@ static void alloc_activations(struct device *dev, struct arena *a) {
     if (device_is_latent(dev))
         cuda_latent_alloc(dev, a);
     else
-        dev->qkv = arena_alloc(a, rows * (size_t)widest_projection(dev), sizeof(float));
+        dev->qkv = arena_alloc(a, (rows + CUBLAS_ROWS) * (size_t)widest_projection(dev), sizeof(float));
     dev->q = arena_alloc(a, rows * (size_t)dev->max_q, dtype_row_bytes(cuda_query_dtype(dev->kv_dtype), 1));
     if (any.whole_norm)
         dev->whole_norms = arena_alloc(a, rows * 4, sizeof(float));

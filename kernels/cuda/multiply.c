@@ -149,7 +149,7 @@ static bool quantise_operands(struct device *dev, const struct cuda_matrix *w, c
 // Rows [first, m) of y (., ldy) = or += x w^T by cuBLASLt, still to be multiplied by what is left. Where the type leaves
 // something, y has CUBLAS_ROWS more rows than the step may have. False: it cannot, or there are none, and nothing was done.
 static bool cublas_sums(struct device *dev, const struct cuda_matrix *w, int n, const struct activation *x,
-                        int first, int m, float *y, int ldy, bool add, struct cuda_scales *left) {
+                        int first, int m, void *y, int ldy, bool add, bool bf16, struct cuda_scales *left) {
     enum act_dtype act_dtype = cuda_act_dtype_of(w->layout);
     if (first >= m)
         return false;
@@ -157,7 +157,7 @@ static bool cublas_sums(struct device *dev, const struct cuda_matrix *w, int n, 
     int rows = round_up(m - first, CUBLAS_ROWS), most = dev->max_tokens - first;
     struct rt_gemm g = {.x = row_of(x, act_dtype, first),
                         .w = w->data,
-                        .y = y + (size_t)first * (size_t)ldy,
+                        .y = (char *)y + (size_t)first * (size_t)ldy * (bf16 ? 2 : 4),
                         .m = rows < most ? rows : most,
                         .n = n,
                         .k = w->cols,
@@ -165,7 +165,8 @@ static bool cublas_sums(struct device *dev, const struct cuda_matrix *w, int n, 
                         .ldw = w->cols,
                         .ldy = ldy,
                         .type = act_dtype == ACT_DTYPE_F16 ? RT_F16 : RT_BF16,
-                        .add = add};
+                        .add = add,
+                        .bf16 = bf16};
     *left = (struct cuda_scales){act_dtype == ACT_DTYPE_F16 ? x->scale + first : NULL, NULL};
     if (w->layout > LAYOUT_F16 && !quantise_operands(dev, w, x, first, m, &g, left)) {
         g.w = dev->dequantised;
@@ -182,8 +183,8 @@ static bool cublas_gemm(struct device *dev, const struct cuda_matrix *w, int n, 
     bool direct = w->layout != LAYOUT_F16 && !w->row_scales && !bias;
     struct cuda_scales left;
     if (direct)
-        return cublas_sums(dev, w, n, x, first, m, y, ldy, add, &left);
-    if (!cublas_sums(dev, w, n, x, first, m, dev->wide, n, false, &left))
+        return cublas_sums(dev, w, n, x, first, m, y, ldy, add, false, &left);
+    if (!cublas_sums(dev, w, n, x, first, m, dev->wide, n, false, false, &left))
         return false;
     cuda_finish(dev->rt, &(struct cuda_finish){.x = dev->wide + (size_t)first * (size_t)n,
                                                .scales = left,
@@ -212,6 +213,23 @@ void cuda_multiply(struct device *dev, const struct weight *w, const struct acti
     }
 }
 
+void cuda_multiply_qkv(struct device *dev, const struct weight *w, const struct activation *x, float *y,
+                       struct cuda_qkv *a) {
+    const struct cuda_matrix *m = &w->matrix[0];
+    int skinny = skinny_rows(dev, m, a->rows);
+    bool brief =
+        dev->kv_dtype != DTYPE_F32 && dev->kv_dtype != DTYPE_F16; // no more than bf16 is kept of them
+    a->x = y;
+    if (w->num_matrices > 1 || m->layout == LAYOUT_F16 || !brief ||
+        !cublas_sums(dev, m, w->rows[0], x, skinny, a->rows, y, 2 * a->ldx, false, true, &a->scales)) {
+        cuda_multiply(dev, w, x, a->rows, y, a->ldx);
+        return;
+    }
+    a->num_bf16 = a->rows - skinny;
+    struct cuda_gemm g = {.w = *m, .epilogue = EPILOGUE_STORE, .y = y, .ldy = a->ldx, .n = w->rows[0]};
+    skinny_gemm(dev, g, x, skinny);
+}
+
 void cuda_multiply_add(struct device *dev, const struct weight *w, const struct activation *x, int m,
                        float *resid) {
     struct cuda_gemm g = {.w = w->matrix[0],
@@ -231,7 +249,8 @@ void cuda_multiply_ffn(struct device *dev, const struct weight *w, const struct 
     int n = w->rows[0], up = round_up(n, 8), ld = f->no_gate ? up : 2 * up; // ranks may share layers unevenly
     float *both = dev->wide;
     struct cuda_scales left = {NULL, NULL};
-    int skinny; // rows that the skinny GEMM leaves finished
+    bool bf16 = false; // sums of cuBLASLt are as what is made of them: half the bytes
+    int skinny;        // rows that the skinny GEMM leaves finished
     if (f->sparse || (!w->interleaved && !f->no_gate)) {
         both += cuda_both_offset(dev);
         struct weight parts = *w;
@@ -249,15 +268,17 @@ void cuda_multiply_ffn(struct device *dev, const struct weight *w, const struct 
                               .act = f->act,
                               .act_dtype = act_dtype};
         int rows = f->no_gate ? n : w->matrix[0].rows;
+        bf16 = act_dtype == ACT_DTYPE_BF16 && w->matrix[0].layout != LAYOUT_F16;
         skinny = skinny_rows(dev, &w->matrix[0], m);
-        if (!cublas_sums(dev, &w->matrix[0], rows, x, skinny, m, both, ld, false, &left))
+        if (!cublas_sums(dev, &w->matrix[0], rows, x, skinny, m, both, ld, false, bf16, &left))
             skinny = m;
         skinny_gemm(dev, g, x, skinny);
     }
     if (f->sparse)
         cuda_cut(dev->rt, &(struct cuda_cut){both, f->deviations, m, n, ld, w->interleaved});
     if (skinny < m) {
-        struct cuda_act s = {.x = both + (size_t)skinny * (size_t)ld,
+        struct cuda_act s = {.x = (char *)both + (size_t)skinny * (size_t)ld * (bf16 ? 2 : 4),
+                             .bf16 = bf16,
                              .scales = left,
                              .bias = w->bias,
                              .act = f->act,

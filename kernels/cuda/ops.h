@@ -117,7 +117,8 @@ struct cuda_scales {
 // What the GEMM of a feed-forward leaves to do: out = act(gate) * up, or act(x). See struct cuda_gemm for the order of
 // columns.
 struct cuda_act {
-    const float *x;            // (rows, ldx)
+    const void *x; // (rows, ldx) f32, or bf16
+    bool bf16;
     struct cuda_scales scales; // columns: (ldx)
     const float *bias;         // (2 n) or (n) as in struct cuda_gemm, or NULL
     enum act act;
@@ -409,6 +410,8 @@ void cuda_page_copy(struct rt *rt, const struct cuda_page_copy *a);
 // Bias, norms and rotation in the order of qk_norm, temperature; keys and values to their slots.
 struct cuda_qkv {
     const float *x; // (rows, ldx) q, k, v side by side
+    int num_bf16; // of the last rows, which cuBLASLt leaves as bf16 in the first half of their place, without these scales
+    struct cuda_scales scales;
     int ldx, rows, num_heads;
     const float *bias; // (ldx) or NULL
     enum qk_norm qk_norm;

@@ -75,7 +75,7 @@ void cuda_phase_qkv(struct device *dev, const struct layer *layer, const struct 
     (void)step;
     const struct attn_spec *attn = &layer->attn;
     const struct rope_config *rope = attn->rope >= 0 ? &dev->model.ropes[attn->rope] : NULL;
-    int ld = spec_qkv_size(attn), T = dev->work.num_tokens;
+    int T = dev->work.num_tokens;
     // By the only norm the feed-forward's input, too: `hidden` stays as it is.
     unsigned dtypes = dev->model.block == BLOCK_ONE_NORM ? ffn_dtypes(layer) : 0;
     if (attn->kind == ATTN_LATENT) {
@@ -87,11 +87,9 @@ void cuda_phase_qkv(struct device *dev, const struct layer *layer, const struct 
     }
     dtypes |= cuda_dtypes_of(layer->qkv) | cuda_dtypes_of(layer->attn_gate);
     cuda_normalise(dev, &dev->hidden, dev->resid, layer->attn_norm, T, NULL, dtypes);
-    cuda_multiply(dev, layer->qkv, &dev->hidden, T, dev->qkv, ld);
     if (layer->attn_gate)
         cuda_multiply(dev, layer->attn_gate, &dev->hidden, T, dev->gate, spec_q_size(attn));
-    struct cuda_qkv a = {.x = dev->qkv,
-                         .ldx = ld,
+    struct cuda_qkv a = {.ldx = spec_qkv_size(attn),
                          .rows = T,
                          .num_heads = attn->heads,
                          .bias = layer->qkv->bias,
@@ -113,6 +111,7 @@ void cuda_phase_qkv(struct device *dev, const struct layer *layer, const struct 
                          .kv = cuda_kv_of(dev, attn, layer->kv_layer)};
     if (attn->shares_kv)
         a.kv.num_heads = 0;
+    cuda_multiply_qkv(dev, layer->qkv, &dev->hidden, dev->qkv, &a);
     cuda_qkv(dev->rt, &a);
 }
 

@@ -4,12 +4,15 @@
 
 enum { QKV_WARPS = 4 };
 
-// Elements [i, i + 4) of n, with their bias where there is one.
-KD_FN float4 read_biased(const float *x, const float *bias, int i, int n, bool whole) {
-    float4 v = read4(x, i, n, whole);
-    if (!bias)
+// Columns [i, i + 4) of those before n of a row, with their bias where there is one.
+KD_FN float4 read_biased(const struct cuda_qkv &a, int row, int i, int n, bool whole) {
+    int of_bf16 = row - (a.rows - a.num_bf16);
+    float4 v = read_sums(a.x + (size_t)row * (size_t)a.ldx, i, n, of_bf16 >= 0, whole);
+    if (of_bf16 >= 0)
+        v = scale_sums(a.scales, v, of_bf16, i, n, whole);
+    if (!a.bias)
         return v;
-    return add4(v, read4(bias, i, n, whole));
+    return add4(v, read4(a.bias, i, n, whole));
 }
 
 struct norm_of { // y = (x - mean) * rms * weight
@@ -50,18 +53,17 @@ __global__ void __launch_bounds__(WHOLE_THREADS) find_whole_norms(struct cuda_qk
     int first = key ? a.num_heads * a.kv.head_dim : 0;
     int n = (key ? a.kv.num_heads : a.num_heads) * a.kv.head_dim;
     bool whole = a.kv.head_dim % 4 == 0 && a.ldx % 4 == 0;
-    const float *x = a.x + (size_t)blockIdx.x * (size_t)a.ldx + (size_t)first;
-    const float *bias = a.bias ? a.bias + first : NULL;
     float sum = 0, mean = 0;
     for (int i = 4 * (int)threadIdx.x; i < n && a.kind == NORM_LAYER; i += 4 * WHOLE_THREADS) {
-        float4 v = read_biased(x, bias, i, n, whole);
+        float4 v = read_biased(a, (int)blockIdx.x, first + i, first + n, whole);
         sum += (v.x + v.y) + (v.z + v.w);
     }
     if (a.kind == NORM_LAYER)
         mean = kd_div(block_sum(sum, scratch), (float)n);
     sum = 0;
     for (int i = 4 * (int)threadIdx.x; i < n; i += 4 * WHOLE_THREADS)
-        sum = add_squares(sum, centre4(read_biased(x, bias, i, n, whole), mean, i, n));
+        sum = add_squares(sum,
+                          centre4(read_biased(a, (int)blockIdx.x, first + i, first + n, whole), mean, i, n));
     sum = block_sum(sum, scratch);
     float *to = a.whole + ((size_t)blockIdx.x * 2 + blockIdx.y) * 2;
     if (threadIdx.x == 0) {
@@ -81,13 +83,11 @@ __global__ void __launch_bounds__(QKV_WARPS * 32) finish_qkv(struct cuda_qkv a) 
         return;
     bool whole = d % 4 == 0 && a.ldx % 4 == 0;
     float *x = shared + kd_warp() * stride;
-    const float *from = a.x + (size_t)row * (size_t)a.ldx + (size_t)head * (size_t)d;
-    const float *bias = a.bias ? a.bias + (size_t)head * (size_t)d : NULL;
     const float *norm = kind == 0 ? a.q_norm : kind == 1 ? a.k_norm : NULL;
     if (norm && (a.qk_norm == QK_NORM_WHOLE || a.qk_norm == QK_NORM_EACH))
         norm += (size_t)(head - (kind == 1 ? a.num_heads : 0)) * (size_t)d;
     for (int i = lane * 4; i < d; i += 128)
-        *(float4 *)(void *)(x + i) = read_biased(from, bias, i, d, whole);
+        *(float4 *)(void *)(x + i) = read_biased(a, row, head * d + i, head * d + d, whole);
     if (norm && a.qk_norm == QK_NORM_WHOLE) {
         const float *w = a.whole + ((size_t)row * 2 + (size_t)kind) * 2;
         normalise_head(x, d, {w[0], w[1]}, norm, whole);

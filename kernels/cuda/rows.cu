@@ -203,27 +203,23 @@ __global__ void __launch_bounds__(NORM_THREADS) norm_rows(struct cuda_norm a) {
     }
 }
 
-// Elements [i, i + 4) of a row of n sums.
-KD_FN float4 scale_sums(const struct cuda_scales &s, float4 v, int row, int i, int n, bool whole) {
-    const float4 one = {1, 1, 1, 1};
-    return scale4(v, s.row ? s.row[row] : 1, s.column ? read4(s.column, i, n, whole) : one);
-}
-
 __global__ void __launch_bounds__(ROW_THREADS) activate_rows(struct cuda_act a) {
     kd_grid_release();
     kd_grid_wait();
     int i = 4 * (int)(blockIdx.x * ROW_THREADS + threadIdx.x), row = (int)blockIdx.y;
     if (i >= a.n)
         return;
-    const float *x = a.x + (size_t)row * (size_t)a.ldx; // of gates and of ups there are a multiple of 8
+    // Of gates and of ups there are a multiple of 8.
+    const char *x = (const char *)a.x + (size_t)row * (size_t)a.ldx * (a.bf16 ? 2 : 4);
     int first = a.interleaved ? i / 8 * 16 + i % 8 : i, second = a.interleaved ? first + 8 : a.up + i;
-    float4 g = scale_sums(a.scales, read4(x, first, a.ldx, true), row, first, a.ldx, true), h;
+    float4 g = scale_sums(a.scales, read_sums(x, first, a.ldx, a.bf16, true), row, first, a.ldx, true), h;
     if (a.bias)
         g = add4(g, read4(a.bias, i, a.n, false));
     if (a.gated) {
         bool whole = a.n % 4 == 0 && a.ld_ups % 4 == 0;
-        float4 u = a.ups ? read4(a.ups + (size_t)row * (size_t)a.ld_ups, i, a.n, whole)
-                         : scale_sums(a.scales, read4(x, second, a.ldx, true), row, second, a.ldx, true);
+        float4 u =
+            a.ups ? read4(a.ups + (size_t)row * (size_t)a.ld_ups, i, a.n, whole)
+                  : scale_sums(a.scales, read_sums(x, second, a.ldx, a.bf16, true), row, second, a.ldx, true);
         if (a.bias)
             u = add4(u, read4(a.bias + a.n, i, a.n, false));
         h = {activate_gated(a.act, g.x, u.x), activate_gated(a.act, g.y, u.y),

@@ -89,15 +89,15 @@ void rt_nccl_close(struct rt_nccl *nccl); // NULL is allowed
 void rt_fail(struct rt *rt, const char *what);
 bool rt_failed(const struct rt *rt);
 
-// y (m, n) = x (m, k) times w (n, k) transposed, + y where add; y f32, leading dimensions in elements. For many
+// y (m, n) = x (m, k) times w (n, k) transposed, + y where add, leading dimensions in elements. For many
 // rows; false: it cannot (no cuBLASLt, these sizes or types), and nothing was done.
 enum rt_operand { RT_BF16, RT_F16, RT_E4M3 };
 struct rt_gemm {
     const void *x, *w;
-    float *y;
+    void *y;
     int m, n, k, ldx, ldw, ldy;
     enum rt_operand type; // of x and w
-    bool add;
+    bool add, bf16;       // bf16: y is, not f32; then nothing is added
 };
 bool rt_matmul(struct rt *rt, const struct rt_gemm *g);
 bool rt_can_matmul(struct rt *rt, const struct rt_gemm *g); // reads nothing of x, w and y

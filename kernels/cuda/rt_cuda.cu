@@ -307,7 +307,7 @@ void rt_graph_free(struct rt *rt, struct rt_graph *graph) {
 
 static bool same_plan(const struct rt_gemm *a, const struct rt_gemm *b) {
     return a->m == b->m && a->n == b->n && a->k == b->k && a->ldx == b->ldx && a->ldw == b->ldw &&
-           a->ldy == b->ldy && a->type == b->type;
+           a->ldy == b->ldy && a->type == b->type && a->bf16 == b->bf16;
 }
 
 static void drop_plan(struct rt *rt, struct gemm_plan *p) {
@@ -374,7 +374,8 @@ static struct gemm_plan *find_plan(struct rt *rt, const struct rt_gemm *g) {
                 "cublasLt") &&
         blas_ok(rt, lt.MatrixLayoutCreate(&p->w, type, k, n, g->ldw), "cublasLt") &&
         blas_ok(rt, lt.MatrixLayoutCreate(&p->x, type, k, m, g->ldx), "cublasLt") &&
-        blas_ok(rt, lt.MatrixLayoutCreate(&p->y, CUDA_R_32F, n, m, g->ldy), "cublasLt");
+        blas_ok(rt, lt.MatrixLayoutCreate(&p->y, g->bf16 ? CUDA_R_16BF : CUDA_R_32F, n, m, g->ldy),
+                "cublasLt");
     if (made && find_algorithm(rt, p))
         return p;
     drop_plan(rt, p);
@@ -386,7 +387,7 @@ static struct gemm_plan *find_plan(struct rt *rt, const struct rt_gemm *g) {
 static struct gemm_plan *usable_plan(struct rt *rt, const struct rt_gemm *g) {
     int unit = g->type == RT_E4M3 ? 16 : 8;
     bool aligned = (uintptr_t)g->x % 16 == 0 && (uintptr_t)g->w % 16 == 0 && (uintptr_t)g->y % 16 == 0 &&
-                   g->ldx % unit == 0 && g->ldw % unit == 0 && g->ldy % 4 == 0 &&
+                   g->ldx % unit == 0 && g->ldw % unit == 0 && g->ldy % (g->bf16 ? 8 : 4) == 0 &&
                    (g->type != RT_E4M3 || (g->n % 16 == 0 && g->k % 16 == 0));
     return rt->blas && !rt->capturing && aligned ? find_plan(rt, g) : NULL;
 }

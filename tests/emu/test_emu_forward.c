@@ -105,7 +105,8 @@ static void test_many_rows(void **state) {
 // FP8 whose rows have one scale each: as E4M3, with activations quantised to it, unless asked not to, and near the same.
 static void test_w8a8(void **state) {
     (void)state;
-    for (int i = 0; i < 2; i++) { // gate and up are one GEMM, or two
+    for (int i = 0; i < 2; i++) {                   // gate and up are one GEMM, or two
+        enum dtype kv = i ? DTYPE_F16 : DTYPE_BF16; // q, k and v of cuBLASLt are bf16, or not
         struct shape s = {1, 256, 4, 2, 64, 288, 67, 0, true, i > 0, false};
         struct fixture *f = fixture_make(&s, DTYPE_FP8);
         for (int w = 0; w < f->num_weights; w++)
@@ -117,13 +118,13 @@ static void test_w8a8(void **state) {
                 free((void *)(uintptr_t)f->weights[w].part[1].data);
                 f->weights[w].part[1] = random_tensor(DTYPE_BF16, 288, 256, 0.1f);
             }
-        struct instance *ref = open_instance(f, &backend_ref, 16, DTYPE_F16, 101, 128, 2), *cuda[2];
+        struct instance *ref = open_instance(f, &backend_ref, 16, kv, 101, 128, 2), *cuda[2];
         struct piece pieces[2][2] = {{{0, 0, 5, false}, {1, 0, 25, true}},
                                      {{0, 5, 1, false}, {1, 25, 90, true}}};
         struct step_out want, got[2];
         for (int c = 0; c < 2; c++) {
             setenv("QUIRE_CUDA_W8A8", c ? "0" : "1", 1);
-            cuda[c] = open_instance(f, &backend_cuda, 16, DTYPE_F16, 101, 128, 2);
+            cuda[c] = open_instance(f, &backend_cuda, 16, kv, 101, 128, 2);
             run_pieces(cuda[c], pieces[0], 2);
             got[c] = run_pieces(cuda[c], pieces[1], 2);
         }
@@ -131,7 +132,7 @@ static void test_w8a8(void **state) {
         run_pieces(ref, pieces[0], 2);
         want = run_pieces(ref, pieces[1], 2);
         compare(cuda[0], &got[0], &want, 91, 0.12, "w8a8");
-        compare(cuda[1], &got[1], &want, 91, 2e-2, "w8a8, not asked for");
+        compare(cuda[1], &got[1], &want, 91, 3e-2, "w8a8, not asked for");
         assert_memory_equal(got[0].logits, got[1].logits, 67 * sizeof(float)); // a row that decodes
         bool there = cuda[0]->dev->info.major * 10 + cuda[0]->dev->info.minor >= 89;
         double far = distance(got[0].logits + 67, got[1].logits + 67, (size_t)90 * 67);

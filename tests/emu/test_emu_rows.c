@@ -233,8 +233,14 @@ static void check_act(enum act act, int n, int kind, enum act_dtype act_dtype, b
         for (int i = 0; i < ROWS * ldx; i++)
             x[i] *= s[i / ldx] * s[ROWS + i % ldx];
         free(s);
+    } else { // or what it rounds
+        for (int i = 0; i < ROWS * ldx; i++)
+            x[i] = round_bf16(x[i]);
+        rt_free(rt, d_x);
+        d_x = upload_act(x, (size_t)(ROWS * ldx), ACT_DTYPE_BF16);
     }
     cuda_act(rt, &(struct cuda_act){.x = d_x,
+                                    .bf16 = !biased,
                                     .scales = {row, column},
                                     .bias = biased ? d_bias : NULL,
                                     .act = act,
@@ -338,8 +344,22 @@ static void check_qkv(int H, int K, int d, int block_size, enum dtype dtype, enu
     char *d_keys = poisoned(kv_bytes), *d_values = poisoned(kv_bytes),
          *q = poisoned((size_t)(ROWS * H * d) * q_size);
     float *d_scales[2] = {poisoned(scale_bytes), poisoned(scale_bytes)};
+    // The last rows may be what cuBLASLt leaves.
+    int num_bf16 = dtype == DTYPE_F32 || dtype == DTYPE_F16 ? 0 : 3;
+    float *left = random_floats((size_t)(ROWS + ldx), 1),
+          *places = must_calloc((size_t)(ROWS * ldx), sizeof *x);
+    memcpy(places, x, sizeof *x * (size_t)(ROWS * ldx));
+    for (int r = ROWS - num_bf16; r < ROWS; r++)
+        for (int i = 0; i < ldx; i++) {
+            uint16_t *at = (uint16_t *)(void *)(places + r * ldx) + i;
+            *at = float_to_bf16(x[r * ldx + i]);
+            x[r * ldx + i] = bf16_to_float(*at) * left[r] * left[ROWS + i];
+        }
     struct cuda_qkv a = {
-        .x = to_device(x, sizeof *x * (size_t)(ROWS * ldx)),
+        .x = to_device(places, sizeof *x * (size_t)(ROWS * ldx)),
+        .num_bf16 = num_bf16,
+        .scales = {to_device(left + ROWS - num_bf16, sizeof *x * (size_t)num_bf16),
+                   to_device(left + ROWS, sizeof *x * (size_t)ldx)},
         .ldx = ldx,
         .rows = ROWS,
         .num_heads = H,

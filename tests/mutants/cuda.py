@@ -241,8 +241,12 @@ ROWS = [
     (CUDA % "weight.c", "m->row_scales && stack == 1 && has_row_scales(t);", "m->row_scales && stack == 1;", "test_emu_forward"),  # W8A8: a row has the scale of its first columns
     (CUDA % "gemm.cu", "order = 0x2031;", "order = 0x3210;", "test_emu_gemm"),  # W8A8: weights in the order of fragments
     (CUDA % "gemm.cu", "lane % 8 * 2 + lane / 8];", "lane];", "test_emu_gemm"),  # W8A8: scales of other rows
+    (CUDA % "common.cuh", "kd_bits_float(v.x << 16), kd_bits_float(v.x & 0xffff0000u), kd_bits_float(v.y << 16),", "kd_bits_float(v.x & 0xffff0000u), kd_bits_float(v.x << 16), kd_bits_float(v.y << 16),", "test_emu_rows"),  # bf16 sums: neighbours change places
+    (CUDA % "qkv.cu", "row - (a.rows - a.num_bf16);", "row - a.num_bf16;", "test_emu_rows"),  # bf16 sums: the first rows of q, k and v
+    (CUDA % "multiply.c", "y, 2 * a->ldx, false, true, &a->scales)", "y, a->ldx, false, true, &a->scales)", "test_emu_forward"),  # bf16 sums: rows of q, k and v side by side
+    (CUDA % "multiply.c", "(size_t)first * (size_t)ldy * (bf16 ? 2 : 4)", "(size_t)first * (size_t)ldy * 4", "test_emu_forward"),  # bf16 sums: rows lie apart
     (CUDA % "rows.cu", "largest < 7.88860905e-31f ? 0 :", "", "test_emu_gemm"),  # W8A8: a factor that is infinite
-    (CUDA % "rows.cu", "s.column ? read4(s.column, i, n, whole) : one", "one", "test_emu_rows"),  # W8A8: weights without their scales
+    (CUDA % "common.cuh", "s.column ? read4(s.column, i, n, whole) : one", "one", "test_emu_rows"),  # W8A8: weights without their scales
     (CUDA % "peers.c", "        shot = dev->work.num_decode;\n", "        shot = 0;\n", "test_emu_ranks"),  # decodes are added by NCCL beside a long prompt
     (CUDA % "phases.c", ".split0 = list->one_launch ? 0 : first[row],", ".split0 = 0,", "test_emu_forward"),  # every launch of decode takes the first one's splits
     (CUDA % "work.c", "first_split[end + 1] - first_split[row] <= max_splits)", "first_split[end] - first_split[row] <= max_splits)", "test_emu_forward"),  # a launch has a row too many

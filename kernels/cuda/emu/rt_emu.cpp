@@ -243,10 +243,13 @@ bool rt_matmul(struct rt *rt, const struct rt_gemm *g) {
         for (size_t l = 0; l < k; l++)
             x[l] = element(g->x, i * (size_t)g->ldx + l, g->type);
         for (size_t j = 0; j < (size_t)g->n; j++) {
-            float sum = 0, *y = &g->y[i * (size_t)g->ldy + j];
+            float sum = 0, *y = (float *)g->y + i * (size_t)g->ldy + j;
             for (size_t l = 0; l < k; l++)
                 sum += x[l] * w[j * k + l];
-            *y = g->add ? *y + sum : sum;
+            if (g->bf16)
+                ((uint16_t *)g->y)[i * (size_t)g->ldy + j] = float_to_bf16(sum);
+            else
+                *y = g->add ? *y + sum : sum;
         }
     }
     return true;

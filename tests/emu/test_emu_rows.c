@@ -1,4 +1,4 @@
-// Embedding, norm, SwiGLU, and what follows the QKV GEMM, against kernels/ref.
+// Embedding, norm, SwiGLU, and what follows the QKV GEMM, against kernels/ref. Over 600 lines: each kernel beside its reference.
 #include "device.h"
 
 enum { SCHEDULES = 4 };

@@ -216,7 +216,7 @@ right() {
         start 150 "real shapes $t" env "QUIRE_RUN=test_$t" "QUIRE_THREADS=$threads" bin/test_real_shapes
     done
     finish
-    # Prefill with wgmma is off unless asked for.
+    # The kernels of wgmma are off unless asked for. A row has the same bits in every batch if theirs do not depend on N.
     run 90 "real shapes 8b, wgmma" env QUIRE_RUN=test_8b "QUIRE_THREADS=$(nproc)" QUIRE_CUDA_WGMMA=1 bin/test_real_shapes
     # forward and steps under memcheck alone: cuBLASLt's kernels are not ours to check for races. initcheck is left out: tests
     # poison memory on purpose.

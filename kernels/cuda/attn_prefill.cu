@@ -8,9 +8,6 @@
 // And attention of any shape, one row and head a block: cuda_attend().
 #include "attn.cuh"
 
-#include <stdlib.h>
-#include <string.h>
-
 enum { ROWS = CUDA_TILE, TOKENS = 32, PREFILL_THREADS = 128 };
 
 template <int HD> KD_FN int swizzled(int r, int c) { return r * HD * 2 + ((c ^ (r & 7)) << 4); }
@@ -291,8 +288,7 @@ void cuda_prefill(struct rt *rt, const struct cuda_prefill *a) {
 }
 
 int cuda_prefill_rows(struct rt *rt, const struct cuda_kv *kv) {
-    const char *wgmma = getenv("QUIRE_CUDA_WGMMA");
-    return wgmma && strcmp(wgmma, "1") == 0 && cuda_has_wide_prefill(rt, kv) ? CUDA_WIDE_TILE : CUDA_TILE;
+    return cuda_takes_wgmma(rt) && cuda_has_wide_prefill(rt, kv) ? CUDA_WIDE_TILE : CUDA_TILE;
 }
 
 void cuda_attend(struct rt *rt, const struct cuda_attend *a) {

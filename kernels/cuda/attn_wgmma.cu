@@ -21,8 +21,7 @@ template <int HD> struct wide_shared {
     enum {
         QUERY = WIDE_ROWS * HD * 2,
         TILE = WIDE_TOKENS * HD * 2,
-        ALIGN = 1024,
-        ALL = QUERY + 4 * TILE + ALIGN
+        ALL = QUERY + 4 * TILE + KD_PATTERN_ALIGN
     };
 };
 enum { ROW_BYTES = 128, PATTERN = 8 * ROW_BYTES };
@@ -168,8 +167,8 @@ __global__ void __launch_bounds__(WIDE_THREADS, 1) prefill_wide(struct cuda_pref
     kd_grid_wait();
     if ((int)blockIdx.x >= *a.num_tiles)
         return;
-    unsigned char *shared = unaligned + (-kd_shared_address(unaligned) & (sizes::ALIGN - 1));
-    unsigned char *keys = shared + sizes::QUERY, *values = keys + 2 * sizes::TILE;
+    unsigned char *shared = kd_aligned(unaligned), *keys = shared + sizes::QUERY,
+                  *values = keys + 2 * sizes::TILE;
     const struct cuda_tile t = a.tiles[blockIdx.x];
     int lane = kd_lane(), warp = kd_warp(), h = (int)blockIdx.y, G = a.group;
     int last = t.first + WIDE_ROWS < t.num_rows ? t.first + WIDE_ROWS - 1 : t.num_rows - 1;
@@ -283,9 +282,7 @@ template <int HD, bool HALF> static void launch_wide(struct rt *rt, const struct
 extern "C" {
 
 bool cuda_has_wide_prefill(struct rt *rt, const struct cuda_kv *kv) {
-    struct rt_info info;
-    rt_describe(rt, &info);
-    return info.major == 9 && info.minor == 0 && (kv->head_dim == 64 || kv->head_dim == 128) &&
+    return cuda_has_wgmma(rt) && (kv->head_dim == 64 || kv->head_dim == 128) &&
            (kv->dtype == DTYPE_BF16 || kv->dtype == DTYPE_F16) && kv->block_size % 16 == 0;
 }
 

@@ -227,6 +227,10 @@ extern "C" {
 void cuda_gemm(struct rt *rt, const struct cuda_gemm *a) {
     if (a->m == 0)
         return;
+    if (gemm_takes_wgmma(a)) {
+        gemm_launch_wgmma(rt, a);
+        return;
+    }
     switch (a->w.layout) {
     case LAYOUT_F32: pick_tokens<LAYOUT_F32>(rt, a); break;
     case LAYOUT_BF16: pick_tokens<LAYOUT_BF16>(rt, a); break;

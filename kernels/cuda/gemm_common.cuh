@@ -371,6 +371,103 @@ KD_FN void finish(const struct cuda_gemm &a, const Rows &rows, const float *red,
     }
 }
 
+// ---- blocks of 8 warps, each with tiles of its own, that go through all of K or share it
+
+enum { ROW_TILES = 8, STAGED_THREADS = ROW_TILES * 32, MOST_LEVELS = 2 };
+
+// Leaf n of num, from 1, of a binary tree of sums comes in c: complete left subtrees wait for the right ones,
+// leaves in `lowest`, others in `levels`: (NT, STAGED_THREADS) each, of which a thread sees its own elements
+// only. The last leaf makes c the sum of all.
+template <int NT> KD_FN void add_leaf(float c[NT][4], float lowest[NT][4], float4 *levels, int n, int num) {
+    if (n % 2 == 1) {
+        if (n < num)
+#pragma unroll
+            for (int j = 0; j < NT; j++)
+                for (int e = 0; e < 4; e++)
+                    lowest[j][e] = c[j][e];
+        return;
+    }
+#pragma unroll
+    for (int j = 0; j < NT; j++)
+        for (int e = 0; e < 4; e++)
+            c[j][e] = kd_add(lowest[j][e], c[j][e]);
+    float4 *at = levels + threadIdx.x;
+    for (n /= 2, num /= 2; n % 2 == 0; n /= 2, num /= 2, at += NT * STAGED_THREADS)
+#pragma unroll
+        for (int j = 0; j < NT; j++) {
+            float4 left = at[j * STAGED_THREADS];
+            c[j][0] = kd_add(left.x, c[j][0]), c[j][1] = kd_add(left.y, c[j][1]);
+            c[j][2] = kd_add(left.z, c[j][2]), c[j][3] = kd_add(left.w, c[j][3]);
+        }
+    if (n < num)
+#pragma unroll
+        for (int j = 0; j < NT; j++)
+            at[j * STAGED_THREADS] = {c[j][0], c[j][1], c[j][2], c[j][3]};
+}
+
+// Leaves c for the block that adds the parts of this tile; true: this block is the one, and c is their sum.
+template <int NT>
+KD_FN bool add_parts(float c[NT][4], float lowest[NT][4], float4 *levels, int *is_last,
+                     const struct cuda_gemm &a) {
+    int num = (int)gridDim.z, tile = (int)(blockIdx.y * gridDim.x + blockIdx.x);
+    float4 *parts = (float4 *)(void *)a.parts.sums + (size_t)tile * (size_t)num * NT * STAGED_THREADS;
+    float4 *mine = parts + blockIdx.z * NT * STAGED_THREADS + threadIdx.x;
+#pragma unroll
+    for (int j = 0; j < NT; j++)
+        mine[j * STAGED_THREADS] = {c[j][0], c[j][1], c[j][2], c[j][3]};
+    __syncthreads(); // all have left theirs, and the ring is free
+    if (threadIdx.x == 0)
+        *is_last = kd_count(&a.parts.arrived[tile], (uint32_t)num - 1) == (uint32_t)num - 1;
+    __syncthreads();
+    if (!*is_last)
+        return false;
+    for (int n = 1; n <= num; n++) {
+        const float4 *part = parts + (n - 1) * NT * STAGED_THREADS + threadIdx.x;
+#pragma unroll
+        for (int j = 0; j < NT; j++) {
+            float4 v = part[j * STAGED_THREADS];
+            c[j][0] = v.x, c[j][1] = v.y, c[j][2] = v.z, c[j][3] = v.w;
+        }
+        add_leaf<NT>(c, lowest, levels, n, num);
+    }
+    return true;
+}
+
+// The epilogue of a warp's tile; -1: it has none. red: where the ring was
+template <int NT, class Rows>
+KD_FN void finish_tile(float c[NT][4], float *red, const struct cuda_gemm &a, const Rows &rows, int tile,
+                       int m0) {
+    int lane = kd_lane();
+    __syncthreads(); // the ring is free
+    red += kd_warp() * NT * 8 * 16;
+#pragma unroll
+    for (int j = 0; j < NT; j++)
+        for (int e = 0; e < 4; e++)
+            red[(j * 8 + lane % 4 * 2 + (e & 1)) * 16 + lane / 4 + 8 * (e >> 1)] = c[j][e];
+    __syncwarp();
+    if (tile >= 0)
+        finish<NT>(a, rows, red, 1, tile, m0, lane, 32);
+}
+
+// Blocks that share a tile: as many as give every SM one, and find a place for what they leave.
+static inline int num_parts(const struct cuda_gemm *a, int tiles, int max_blocks) {
+    int most = a->segments.num ? a->segments.num : SEGMENTS, parts = 1;
+    while (parts < most && tiles * parts * 2 <= max_blocks)
+        parts *= 2;
+    return parts;
+}
+
+// Levels of add_leaf() in shared memory, of a block's own segments and then of the parts.
+static inline int num_levels(const struct cuda_gemm *a, int parts) {
+    int own = (a->segments.num ? a->segments.num : SEGMENTS) / parts, most = own > parts ? own : parts;
+    return most > 4 ? 2 : most > 2;
+}
+
+// ---- the other kernels
+
 // gemm_staged.cu: the kernel for more rows than gemm.cu takes; no F32.
 void gemm_launch_staged(struct rt *rt, const struct cuda_gemm *a);
 void gemm_launch_staged_experts(struct rt *rt, const struct cuda_expert_gemm *a); // groups of 32
+// gemm_wgmma.cu: the kernel for any number of rows of the matrices that it takes.
+bool gemm_takes_wgmma(const struct cuda_gemm *a);
+void gemm_launch_wgmma(struct rt *rt, const struct cuda_gemm *a);

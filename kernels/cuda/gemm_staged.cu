@@ -9,7 +9,7 @@
 // ((0+1)+(2+3))+((4+5)+(6+7)) wait on a stack, the lowest level in registers, the others in shared memory.
 #include "gemm_common.cuh"
 
-enum { ROW_TILES = 8, STAGED_THREADS = ROW_TILES * 32, DEPTH = 4 };
+enum { DEPTH = 4 };
 
 // Bytes of shared memory.
 template <enum weight_layout F, int NT> struct staged_shape {
@@ -61,36 +61,6 @@ KD_FN void multiply_tile(float c[NT][4], const unsigned char *here, int warp, in
     }
 }
 
-// Leaf n of num, from 1, of a binary tree of sums comes in c: complete left subtrees wait for the right ones,
-// leaves in `lowest`, others in `levels`: (NT, STAGED_THREADS) each, of which a thread sees its own elements
-// only. The last leaf makes c the sum of all.
-template <int NT> KD_FN void add_leaf(float c[NT][4], float lowest[NT][4], float4 *levels, int n, int num) {
-    if (n % 2 == 1) {
-        if (n < num)
-#pragma unroll
-            for (int j = 0; j < NT; j++)
-                for (int e = 0; e < 4; e++)
-                    lowest[j][e] = c[j][e];
-        return;
-    }
-#pragma unroll
-    for (int j = 0; j < NT; j++)
-        for (int e = 0; e < 4; e++)
-            c[j][e] = kd_add(lowest[j][e], c[j][e]);
-    float4 *at = levels + threadIdx.x;
-    for (n /= 2, num /= 2; n % 2 == 0; n /= 2, num /= 2, at += NT * STAGED_THREADS)
-#pragma unroll
-        for (int j = 0; j < NT; j++) {
-            float4 left = at[j * STAGED_THREADS];
-            c[j][0] = kd_add(left.x, c[j][0]), c[j][1] = kd_add(left.y, c[j][1]);
-            c[j][2] = kd_add(left.z, c[j][2]), c[j][3] = kd_add(left.w, c[j][3]);
-        }
-    if (n < num)
-#pragma unroll
-        for (int j = 0; j < NT; j++)
-            at[j * STAGED_THREADS] = {c[j][0], c[j][1], c[j][2], c[j][3]};
-}
-
 // This block's segments, [first, first + num): c becomes their sum. tile: of W, or -1 where the warp has none and copies
 // what is never multiplied.
 template <enum weight_layout F, int NT, class Rows>
@@ -140,50 +110,6 @@ KD_FN void multiply_segments(float c[NT][4], float lowest[NT][4], unsigned char 
     }
 }
 
-// Leaves c for the block that adds the parts of this tile; true: this block is the one, and c is their sum.
-template <int NT>
-KD_FN bool add_parts(float c[NT][4], float lowest[NT][4], float4 *levels, int *is_last,
-                     const struct cuda_gemm &a) {
-    int num = (int)gridDim.z, tile = (int)(blockIdx.y * gridDim.x + blockIdx.x);
-    float4 *parts = (float4 *)(void *)a.parts.sums + (size_t)tile * (size_t)num * NT * STAGED_THREADS;
-    float4 *mine = parts + blockIdx.z * NT * STAGED_THREADS + threadIdx.x;
-#pragma unroll
-    for (int j = 0; j < NT; j++)
-        mine[j * STAGED_THREADS] = {c[j][0], c[j][1], c[j][2], c[j][3]};
-    __syncthreads(); // all have left theirs, and the ring is free
-    if (threadIdx.x == 0)
-        *is_last = kd_count(&a.parts.arrived[tile], (uint32_t)num - 1) == (uint32_t)num - 1;
-    __syncthreads();
-    if (!*is_last)
-        return false;
-    for (int n = 1; n <= num; n++) {
-        const float4 *part = parts + (n - 1) * NT * STAGED_THREADS + threadIdx.x;
-#pragma unroll
-        for (int j = 0; j < NT; j++) {
-            float4 v = part[j * STAGED_THREADS];
-            c[j][0] = v.x, c[j][1] = v.y, c[j][2] = v.z, c[j][3] = v.w;
-        }
-        add_leaf<NT>(c, lowest, levels, n, num);
-    }
-    return true;
-}
-
-// The epilogue of a warp's tile; -1: it has none. red: where the ring was
-template <int NT, class Rows>
-KD_FN void finish_tile(float c[NT][4], float *red, const struct cuda_gemm &a, const Rows &rows, int tile,
-                       int m0) {
-    int lane = kd_lane();
-    __syncthreads(); // the ring is free
-    red += kd_warp() * NT * 8 * 16;
-#pragma unroll
-    for (int j = 0; j < NT; j++)
-        for (int e = 0; e < 4; e++)
-            red[(j * 8 + lane % 4 * 2 + (e & 1)) * 16 + lane / 4 + 8 * (e >> 1)] = c[j][e];
-    __syncwarp();
-    if (tile >= 0)
-        finish<NT>(a, rows, red, 1, tile, m0, lane, 32);
-}
-
 // Blocks that an SM should hold: two, except where 128 registers are too few.
 template <enum weight_layout F, int NT> constexpr int blocks_wanted() {
     bool plain = format_traits<F>::plain || F == LAYOUT_Q8_0 || F == LAYOUT_FP8; // in what it takes to decode
@@ -231,31 +157,20 @@ __global__ void __launch_bounds__(STAGED_THREADS, blocks_wanted<F, NT>())
     finish_tile<NT>(c, (float *)(void *)shared, a.gemm, rows, tile, 0);
 }
 
-// Blocks that share a tile: as many as give every SM one, and find a place for what they leave.
-static int num_parts(const struct cuda_gemm *a, int tiles) {
-    int most = a->segments.num ? a->segments.num : SEGMENTS, parts = 1;
-    while (parts < most && tiles * parts * 2 <= a->parts.max_blocks)
-        parts *= 2;
-    return parts;
-}
-
-static int log2_of(int n) { return n > 1 ? 1 + log2_of(n / 2) : 0; }
-
 template <enum weight_layout F, int NT> static void launch(struct rt *rt, const struct cuda_gemm *a) {
     typedef staged_shape<F, NT> shape;
     static_assert(shape::ring >= shape::level, "sums lie where the ring was");
     int x = (a->m + NT * 8 - 1) / (NT * 8), y = (a->w.rows / 16 + ROW_TILES - 1) / ROW_TILES,
-        parts = num_parts(a, x * y), own = (a->segments.num ? a->segments.num : SEGMENTS) / parts;
-    int levels = log2_of(own > parts ? own : parts) - 1; // the lowest is in registers
+        parts = num_parts(a, x * y, a->parts.max_blocks);
     // Tiles of tokens are neighbours in the grid, so that the second reads weights from the cache.
-    struct rt_grid g = rt_grid_of(x, y, STAGED_THREADS,
-                                  (size_t)shape::ring + (size_t)(levels > 0 ? levels : 0) * shape::level);
+    struct rt_grid g =
+        rt_grid_of(x, y, STAGED_THREADS, (size_t)shape::ring + (size_t)num_levels(a, parts) * shape::level);
     g.grid.z = (unsigned)parts;
     rt_launch(rt, gemm_staged<F, NT>, g, *a);
 }
 
 template <enum weight_layout F> static void pick_tokens(struct rt *rt, const struct cuda_gemm *a) {
-    size_t most = (size_t)staged_shape<F, 8>::ring + 2 * staged_shape<F, 8>::level;
+    size_t most = (size_t)staged_shape<F, 8>::ring + MOST_LEVELS * staged_shape<F, 8>::level;
     if (a->m <= 32 || a->parts.shared_max < most)
         launch<F, 4>(rt, a);
     else
@@ -268,7 +183,7 @@ template <enum weight_layout F> static void launch_experts(struct rt *rt, const 
     int tiles = a->gemm.w.rows / 16 / a->num_experts;
     rt_launch(rt, gemm_staged_experts<F, NT>,
               rt_grid_of(a->max_groups, (tiles + ROW_TILES - 1) / ROW_TILES, STAGED_THREADS,
-                         (size_t)shape::ring + (size_t)(log2_of(SEGMENTS) - 1) * shape::level),
+                         (size_t)shape::ring + MOST_LEVELS * (size_t)shape::level),
               *a);
 }
 

@@ -111,7 +111,8 @@ static void alloc_activations(struct device *dev, struct arena *a) {
     dev->parts = (struct cuda_parts){.sums = arena_alloc(a, (size_t)blocks * CUDA_PART, sizeof(float)),
                                      .arrived = arena_alloc(a, (size_t)blocks, sizeof(uint32_t)),
                                      .max_blocks = blocks,
-                                     .shared_max = dev->info.shared_max};
+                                     .shared_max = dev->info.shared_max,
+                                     .wgmma = cuda_takes_wgmma(dev->rt)};
     if (dev->cublas)
         dev->dequantised = arena_alloc(a, dev->largest_quantised, sizeof(uint16_t));
     if (dev->cublas && dev->widest_e4m3 > 0) {

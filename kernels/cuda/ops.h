@@ -268,7 +268,11 @@ struct cuda_parts {
     uint32_t *arrived; // (max_blocks) 0 between launches
     int max_blocks;    // of a launch whose blocks share tiles
     size_t shared_max; // shared memory of a block
+    bool wgmma;        // gemm_wgmma.cu is to be taken where it has the layout
 };
+// Whether the device and this build have the kernels of sm_90a (*_wgmma.cu), and whether QUIRE_CUDA_WGMMA=1 asks for them, too.
+bool cuda_has_wgmma(struct rt *rt);
+bool cuda_takes_wgmma(struct rt *rt);
 
 struct cuda_gemm {
     struct cuda_matrix w;
@@ -577,7 +581,7 @@ void cuda_prefill(struct rt *rt, const struct cuda_prefill *a);
 // such a cache, and the kernel, which cuda_prefill() takes where tile_rows says so.
 bool cuda_has_wide_prefill(struct rt *rt, const struct cuda_kv *kv);
 void cuda_prefill_wide(struct rt *rt, const struct cuda_prefill *a);
-// The tile_rows to be taken: CUDA_WIDE_TILE where there is that kernel and QUIRE_CUDA_WGMMA=1 asks for it.
+// The tile_rows to be taken: CUDA_WIDE_TILE where there is that kernel and it is asked for.
 int cuda_prefill_rows(struct rt *rt, const struct cuda_kv *kv);
 
 // Any head size, block size and KV type, one block per row and head: for what the others lack.

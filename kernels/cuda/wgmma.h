@@ -27,15 +27,25 @@
 // pattern.
 // kd_across_k(): a row is one k of 64 rows (columns) of the operand; `stride` bytes further lie the next
 // eight of k, `lead` bytes further the next 64 rows (columns).
+// kd_narrow_along_k(): as kd_along_k(), but rows are 64 bytes, a pattern 512, and piece c of row r lies at
+// place c ^ r / 2 % 4.
 //
-// Bits 0 to 13: address / 16; 16 to 29: lead / 16; 32 to 45: stride / 16; 62 and 63: 1, patterns of 128
-// bytes. (PTX ISA, "Matrix descriptor format"; lead means nothing along k.)
+// Bits 0 to 13: address / 16; 16 to 29: lead / 16; 32 to 45: stride / 16; 62 and 63: rows of 128 (1) or 64
+// bytes (2). (PTX ISA, "Matrix descriptor format"; lead means nothing along k.)
+enum { KD_NARROW_ROW = 64, KD_PATTERN_ALIGN = 1024 };
 KD_FN uint64_t kd_along_k(const void *p, uint32_t stride) {
     return (uint64_t)1 << 62 | (uint64_t)(stride >> 4) << 32 | (uint64_t)1 << 16 | kd_shared_address(p) >> 4;
 }
 KD_FN uint64_t kd_across_k(const void *p, uint32_t lead, uint32_t stride) {
     return (uint64_t)1 << 62 | (uint64_t)(stride >> 4) << 32 | (uint64_t)(lead >> 4) << 16 |
            kd_shared_address(p) >> 4;
+}
+KD_FN uint64_t kd_narrow_along_k(const void *p, uint32_t stride) {
+    return (uint64_t)2 << 62 | (uint64_t)(stride >> 4) << 32 | (uint64_t)1 << 16 | kd_shared_address(p) >> 4;
+}
+// Where the first pattern in a shared array can begin.
+KD_FN unsigned char *kd_aligned(unsigned char *shared) {
+    return shared + (-kd_shared_address(shared) & (KD_PATTERN_ALIGN - 1));
 }
 // The operand that begins `bytes` further.
 KD_FN uint64_t kd_further(uint64_t descriptor, uint32_t bytes) { return descriptor + (bytes >> 4); }
@@ -71,11 +81,11 @@ template <int N> KD_FN void kd_wgmma_hold(uint32_t (&a)[N][4]) {
 
 #define KD_SUMS4(i) "+f"(d[i][0]), "+f"(d[i][1]), "+f"(d[i][2]), "+f"(d[i][3])
 #define KD_SUMS16(i) KD_SUMS4(i), KD_SUMS4(i + 1), KD_SUMS4(i + 2), KD_SUMS4(i + 3)
+#define KD_SUMS32 KD_SUMS16(0)
 #define KD_SUMS64 KD_SUMS16(0), KD_SUMS16(4)
 #define KD_SUMS128 KD_SUMS64, KD_SUMS16(8), KD_SUMS16(12)
-#define KD_NAMES64                                                                                           \
-    "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,"     \
-    "%27,%28,%29,%30,%31"
+#define KD_NAMES32 "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15"
+#define KD_NAMES64 KD_NAMES32 ",%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"
 #define KD_NAMES128                                                                                          \
     KD_NAMES64 ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%52,%53,"   \
                "%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
@@ -97,8 +107,12 @@ template <int N> KD_FN void kd_wgmma_hold(uint32_t (&a)[N][4]) {
 // A and B in shared memory; ACROSS_A, ACROSS_B: as kd_across_k() says, else as kd_along_k().
 template <int N, bool HALF, bool ACROSS_A, bool ACROSS_B>
 KD_FN void kd_wgmma(float (&d)[N / 8][4], uint64_t a, uint64_t b, bool add) {
-    static_assert(N == 64 || N == 128, "more widths are more lines here");
-    if constexpr (N == 64 && HALF)
+    static_assert(N == 32 || N == 64 || N == 128, "more widths are more lines here");
+    if constexpr (N == 32 && HALF)
+        KD_WGMMA_MEMORY(32, "f16", "%16", "%17", "%18", "%19", "%20");
+    else if constexpr (N == 32)
+        KD_WGMMA_MEMORY(32, "bf16", "%16", "%17", "%18", "%19", "%20");
+    else if constexpr (N == 64 && HALF)
         KD_WGMMA_MEMORY(64, "f16", "%32", "%33", "%34", "%35", "%36");
     else if constexpr (N == 64)
         KD_WGMMA_MEMORY(64, "bf16", "%32", "%33", "%34", "%35", "%36");

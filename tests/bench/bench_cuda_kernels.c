@@ -84,6 +84,10 @@ static void bench_gemm(enum weight_layout f, const char *name, int n, int k, int
                                       .n = n};
         snprintf(shape, sizeof shape, "%s (%d, %d) x %d", name, n, k, m);
         row("gemm", shape, time_kernel(gemm_once, a), (double)all, bandwidth, "GB/s");
+        for (int i = 0; i < num_copies; i++)
+            a[i].parts.wgmma = true;
+        if ((f == LAYOUT_BF16 || f == LAYOUT_F16) && cuda_has_wgmma(rt))
+            row("gemm, wgmma", shape, time_kernel(gemm_once, a), (double)all, bandwidth, "GB/s");
     }
     if (f > LAYOUT_F16 && !only) { // what a long prompt adds to cuBLASLt's GEMM
         uint16_t *out = device((size_t)n * (size_t)k * 2);
@@ -805,11 +809,6 @@ void bench_gemms(void) {
             "arithmetic at the rate above.\n");
 }
 
-static bool has_wgmma(void) {
-    struct cuda_kv kv = {.dtype = DTYPE_BF16, .block_size = 16, .head_dim = 128};
-    return cuda_has_wide_prefill(rt, &kv);
-}
-
 void bench_attention(void) {
     section("Attention", kernel_columns);
     int K = tiny ? 1 : 8, H = tiny ? 1 : 32;
@@ -835,7 +834,8 @@ void bench_attention(void) {
     for (int i = 0; i < (tiny ? 3 : 4); i++) {
         static const int prompts[] = {512, 2048, 8192, 32768};
         int tokens = tiny ? 20 << i : prompts[i];
-        for (int rows = CUDA_TILE; rows <= (has_wgmma() ? CUDA_WIDE_TILE : CUDA_TILE); rows += CUDA_TILE) {
+        for (int rows = CUDA_TILE; rows <= (cuda_has_wgmma(rt) ? CUDA_WIDE_TILE : CUDA_TILE);
+             rows += CUDA_TILE) {
             bench_prefill(DTYPE_BF16, K, 4, 128, tokens, rows);
             bench_prefill(DTYPE_BF16, tiny ? 1 : 2, 7, 64, tokens, rows);
         }
@@ -911,7 +911,7 @@ void bench_profile(void) {
     bench_gemm(LAYOUT_Q4_K, "Q4_K", n, k, tiny ? 20 : 256);
     bench_decode(DTYPE_BF16, K, 4, 128, tiny ? 2 : 64, tiny ? 40 : 4096);
     bench_prefill(DTYPE_BF16, K, 4, 128, tiny ? 20 : 8192, CUDA_TILE);
-    if (has_wgmma())
+    if (cuda_has_wgmma(rt))
         bench_prefill(DTYPE_BF16, K, 4, 128, tiny ? 20 : 8192, CUDA_WIDE_TILE);
     bench_sample("top-p 0.9", 1, 0, 0.9f, 3, 0);
 }

@@ -250,8 +250,8 @@ static void bench_prompts(const char *kind, struct instance *in, const struct mo
 }
 
 // Of n sequences that decode, and `prompt` tokens of one more.
-static void bench_decodes(struct instance *in, const struct model_shape *s, enum dtype type, int n,
-                          int context, int prompt) {
+static void bench_decodes(const char *kind, struct instance *in, const struct model_shape *s, enum dtype type,
+                          int n, int context, int prompt) {
     static struct piece pieces[256];
     char shape[96];
     double head = (double)s->vocab * s->hidden, each = (double)dtype_row_bytes(type, 256) / 256,
@@ -264,7 +264,7 @@ static void bench_decodes(struct instance *in, const struct model_shape *s, enum
                  dtype_name(type), n, context, prompt);
     if ((double)seqs * ((context + 15) / 16) > in->limits.num_blocks || seqs > in->limits.max_seqs ||
         n + prompt > in->limits.max_tokens) {
-        fprintf(md, "| decode | %s | does not fit | | |\n", shape);
+        fprintf(md, "| %s | %s | does not fit | | |\n", kind, shape);
         return;
     }
     for (int i = 0; i < n; i++)
@@ -275,7 +275,7 @@ static void bench_decodes(struct instance *in, const struct model_shape *s, enum
                                 : n > 64 ? 20
                                          : 50),
            work = prompt > 0 ? 2 * matrix * (n + prompt) / matrix_rate : 0;
-    step_row(prompt > 0 ? "mixed" : "decode", shape, n + prompt, seconds, fmax(bytes / bandwidth, work));
+    step_row(kind, shape, n + prompt, seconds, fmax(bytes / bandwidth, work));
 }
 
 static void bench_model(const struct model_shape *s, enum dtype type) {
@@ -290,19 +290,21 @@ static void bench_model(const struct model_shape *s, enum dtype type) {
     }
     for (int c = 0; c < (tiny ? 2 : 3); c++)
         for (int b = 0; b < (tiny ? 3 : 5); b++)
-            bench_decodes(in, s, type, tiny ? 1 << b : batches[b], tiny ? 32 << c : contexts[c], 0);
-    bench_decodes(in, s, type, tiny ? 2 : 64, tiny ? 32 : 512, tiny ? 20 : 448);
+            bench_decodes("decode", in, s, type, tiny ? 1 << b : batches[b], tiny ? 32 << c : contexts[c], 0);
+    bench_decodes("mixed", in, s, type, tiny ? 2 : 64, tiny ? 32 : 512, tiny ? 20 : 448);
     bench_prompts("prefill", in, s, type);
     close_model(in);
-    one.seqs = 1;
     if (cuda_has_wide_prefill(rt, &kv)) {
         setenv("QUIRE_CUDA_WGMMA", "1", 1); // read when memory is reserved
-        if ((in = open_model(s, type, &f, one, false))) {
+        if ((in = open_model(s, type, &f, most, false))) {
             bench_prompts("prefill, wgmma", in, s, type);
+            for (int b = 0; type == DTYPE_BF16 && b < (tiny ? 1 : 5); b++) // other weights keep their GEMM
+                bench_decodes("decode, wgmma", in, s, type, tiny ? 2 : batches[b], tiny ? 32 : 512, 0);
             close_model(in);
         }
         unsetenv("QUIRE_CUDA_WGMMA");
     }
+    one.seqs = 1;
     one.tokens = one.context = tiny ? 32 : 2048;
     if ((in = open_model(s, type, &f, one, true))) {
         bench_prompt("prefill, exact", in, s, type, one.tokens, one.tokens);

@@ -47,8 +47,24 @@ def staged(n, k, m, name):
     return max(n * k * size / MEMORY / STREAM, traffic / L2, shared, issue) + 1.5e-6
 
 
+def wgmma(n, k, m):
+    """gemm_wgmma.cu, BF16: blocks of 128 or 256 rows of W and up to 128 tokens, which read both from shared memory."""
+    rows, tokens = (256, 32) if m <= 32 else (256, 64) if m <= 64 else (128, 128)
+    tiles, parts = -(-m // tokens), 1
+    while parts < 8 and n / rows * tiles * parts * 2 <= SMS:
+        parts *= 2
+    traffic = n * k * 2 * tiles + m * k * 2 * n / rows + (parts > 1) * parts * tiles * tokens * n * 8
+    blocks = n / rows * tiles
+    steps = -(-blocks * parts // SMS) * k / 32 / parts  # of the busiest SM
+    shared = steps * (rows // 32 * (2048 + tokens * 32) + (rows + tokens) * 64) / 128 / CLOCK / 0.85
+    matrix = steps * 2 * rows * tokens * 32 / (MATRIX / SMS)
+    return max(n * k * 2 / MEMORY / STREAM, traffic / L2, shared, matrix) + 1.5e-6
+
+
 def step(m, context, name, after):
     def gemm(n, k, rows):
+        if after == "wgmma":
+            return wgmma(n, k, rows)
         return staged(n, k, rows, name) if after and rows > 16 else skinny(n, k, rows, name, after)
 
     matrices = LAYERS * sum(gemm(n, k, m) for n, k in SHAPES)
@@ -67,12 +83,13 @@ def limit(m, context, name):
 
 
 def main():
-    print("| rows | " + " | ".join(FORMATS) + " |\n|---" + "|---" * len(FORMATS) + "|")
+    print("| rows | " + " | ".join(FORMATS) + " | BF16, wgmma |\n|---" + "|---" * len(FORMATS) + "|---|")
     speeds = []
     for m in (1, 16, 32, 64, 128, 256):
         old, new = ([step(m, 512, name, after) for name in FORMATS] for after in (False, True))
         shares = [[100 * limit(m, 512, name) / t for name, t in zip(FORMATS, times)] for times in (old, new)]
-        print(f"| {m} | " + " | ".join(f"{o:.0f}→{n:.0f}" for o, n in zip(*shares)) + " |")
+        hopper = 100 * limit(m, 512, "BF16") / step(m, 512, "BF16", "wgmma")
+        print(f"| {m} | " + " | ".join(f"{o:.0f}→{n:.0f}" for o, n in zip(*shares)) + f" | {hopper:.0f} |")
         speeds.append(f"{m:4} rows: " + "".join(f"{m / t:12,.0f}" for t in new))
     print("\ntokens/s:" + "".join(f"{name:>12}" for name in FORMATS), *speeds, sep="\n")
 

@@ -95,7 +95,7 @@ def gemms(table, device, tiny):
         one = torch.ones((), device=device)
         for m in [1, 20] if tiny else ROWS:
             x = torch.randn(m, k, device=device, dtype=torch.bfloat16)
-            same = [f"gemm {t} ({n}, {k}) x {m}" for t in ("BF16", "Q8_0", "Q4_K")] + [f"cuBLASLt bf16 ({n}, {k}) x {m}"]
+            same = [f"gemm{t} ({n}, {k}) x {m}" for t in (" BF16", " Q8_0", " Q4_K", ", wgmma BF16")] + [f"cuBLASLt bf16 ({n}, {k}) x {m}"]
             table.add("F.linear, bf16", f"({n}, {k}) x {m}", same, lambda: median_seconds(device, lambda i: F.linear(x, weights[i]), num, tiny))
             padded = torch.zeros(max(16, m), k, device=device, dtype=torch.float8_e4m3fn)  # some versions want 16 rows
             padded[:m] = x.to(torch.float8_e4m3fn)

@@ -9,12 +9,19 @@ static const enum dtype types[] = {DTYPE_F32,    DTYPE_BF16, DTYPE_F16,    DTYPE
 enum { MX_K = 64, MX_BYTES = 17, FP8_K = 256, FP8_BYTES = 36 };
 enum { NUM_TYPES = sizeof types / sizeof types[0] };
 
+// What tests go through: all types, or those that gemm_wgmma.cu multiplies, by that.
+static struct {
+    int first, end;
+    bool wgmma;
+} under_test = {0, NUM_TYPES, false};
+
 // What blocks that share tiles need, for so many of them.
 static struct cuda_parts make_parts(int max_blocks) {
     return (struct cuda_parts){.sums = poisoned(sizeof(float) * CUDA_PART * (size_t)max_blocks),
                                .arrived = device_alloc(sizeof(uint32_t) * (size_t)(max_blocks + 1)),
                                .max_blocks = max_blocks,
-                               .shared_max = max_blocks % 3 == 0 ? 99 << 10 : 227 << 10};
+                               .shared_max = max_blocks % 3 == 0 ? 99 << 10 : 227 << 10,
+                               .wgmma = under_test.wgmma};
 }
 
 static void free_parts(struct cuda_parts *p) {
@@ -94,32 +101,42 @@ static void test_shapes(void **state) {
 // The same token alone and at every place of every batch size: equal bits.
 static void test_batch_invariance(void **state) {
     (void)state;
-    enum { N = 24, MAX = 64 };
-    static const int sizes[] = {2, 8, 9, 40, 17, 64};
-    for (int i = 0; i < NUM_TYPES; i++) {
+    enum { N = 24, MAX = 130 };
+    static const int few[] = {2, 8, 9, 40, 17, 64}, more[] = {2, 33, 9, 64, 65, MAX};
+    const int *sizes = under_test.wgmma ? more : few, most = sizes[5];
+    for (int i = under_test.first; i < under_test.end; i++) {
         int k = dtype_block(types[i]) == 256 ? 512 : 320;
         struct tensor t = random_tensor(types[i], N, k, 0.1f);
         struct cuda_matrix w = matrix_alloc(types[i], N, k);
         matrix_pack(&w, &t, 0, 0);
-        struct act_rows in = make_act_rows(w.layout, MAX, k, w.cols);
+        struct act_rows in = make_act_rows(w.layout, most, k, w.cols);
         float *y = poisoned(sizeof(float) * MAX * N);
-        struct cuda_gemm a = {
-            .w = w, .x = in.x, .scale = in.scale, .m = MAX, .ldx = in.ld, .y = y, .ldy = N, .n = N};
+        struct cuda_parts none = {.wgmma = under_test.wgmma};
+        struct cuda_gemm a = {.w = w,
+                              .parts = none,
+                              .x = in.x,
+                              .scale = in.scale,
+                              .m = most,
+                              .ldx = in.ld,
+                              .y = y,
+                              .ldy = N,
+                              .n = N};
         cuda_gemm(rt, &a);
-        float *all = to_host(y, sizeof(float) * MAX * N);
+        float *all = to_host(y, sizeof(float) * (size_t)(most * N));
         for (int s = 0; s < 10; s++) {
             a.m = sizes[s % 6];
-            a.parts = make_parts(s + s / 6); // one block has all of K, or 2, 4, 8 share it
+            // one block has all of K, or 2, 4, 8 share it
+            a.parts = make_parts(under_test.wgmma ? 4 * s : s + s / 6);
             rt_test_order(s % 3);
             cuda_gemm(rt, &a);
             free_parts(&a.parts);
-            a.parts = (struct cuda_parts){0};
+            a.parts = none;
             float *some = to_host(y, sizeof(float) * (size_t)(a.m * N));
             assert_memory_equal(some, all, sizeof(float) * (size_t)(a.m * N));
             free(some);
         }
         a.m = 1;
-        for (int m = 3; m < MAX; m += 20) { // alone
+        for (int m = 3; m < most; m += most / 3) { // alone
             a.x = (char *)in.x + (size_t)(m * in.ld) * (cuda_act_dtype_of(w.layout) == ACT_DTYPE_F32 ? 4 : 2);
             a.scale = in.scale ? in.scale + m : NULL;
             cuda_gemm(rt, &a);
@@ -139,7 +156,7 @@ static void test_batch_invariance(void **state) {
 static void test_activations(void **state) {
     (void)state;
     enum { F = 44, MAX = 35 };
-    for (int i = 0; i < NUM_TYPES; i++)
+    for (int i = under_test.first; i < under_test.end; i++)
         for (int c = 0; c < 4; c++) {
             int k = 256, act_dtype = c / 2, gated = c % 2, M = act_dtype == i % 2 ? 11 : MAX;
             enum act act = (enum act)((i + c) % (gated ? NUM_ACTS : ACT_CLAMPED));
@@ -156,6 +173,7 @@ static void test_activations(void **state) {
             void *d_bias = to_device(bias, 2 * F * sizeof *bias);
             void *h = poisoned((size_t)(M * ld * 4));
             struct cuda_gemm a = {.w = w,
+                                  .parts = {.wgmma = under_test.wgmma},
                                   .x = in.x,
                                   .scale = in.scale,
                                   .m = M,
@@ -192,7 +210,7 @@ static void test_activations(void **state) {
 static void test_logits(void **state) {
     (void)state;
     enum { V = 75, MAX = 34, K = 256, GROUPS = (V + CUDA_GROUP - 1) / CUDA_GROUP };
-    for (int i = 0; i < 2 * NUM_TYPES; i++) {
+    for (int i = 2 * under_test.first; i < 2 * under_test.end; i++) {
         int M = i % 2 == 0 ? 10 : MAX;
         struct tensor t = random_tensor(types[i / 2], V, K, 0.5f);
         struct cuda_matrix w = matrix_alloc(types[i / 2], V, K);
@@ -205,6 +223,7 @@ static void test_logits(void **state) {
         if (w.layout == LAYOUT_F32) // one row is not finite
             rt_upload_now(rt, (float *)in.x + 4 * in.ld + 7, &nan, sizeof nan);
         struct cuda_gemm a = {.w = w,
+                              .parts = {.wgmma = under_test.wgmma},
                               .x = in.x,
                               .scale = in.scale,
                               .m = M,
@@ -246,6 +265,27 @@ static void test_logits(void **state) {
         matrix_free(&w);
         rt_free(rt, y), rt_free(rt, max), rt_free(rt, (void *)(uintptr_t)a.bias);
     }
+}
+
+// All of that by the kernel of sm_90a, and shapes that are ragged for it: its steps, its tiles of 128 and 256 rows
+// and of 32, 64 and 128 tokens.
+static void test_wgmma(void **state) {
+    if (!cuda_has_wgmma(rt))
+        return;
+    under_test.first = 1, under_test.end = 3, under_test.wgmma = true;
+    for (int i = under_test.first; i < under_test.end; i++) {
+        check(types[i], 37, 172, 9, 1);
+        check(types[i], 20, 7, 21, 2);
+        check(types[i], 300, 768, 18, 1);
+        check(types[i], 16, 1280, 40, 0);
+        check(types[i], 32, 5120, 2, 2); // segments longer than a ring
+        check(types[i], 150, 352, 70, 4);
+        check(types[i], 20, 256, 130, 1);
+    }
+    test_batch_invariance(state);
+    test_activations(state);
+    test_logits(state);
+    under_test.first = 0, under_test.end = NUM_TYPES, under_test.wgmma = false;
 }
 
 // A quantised matrix as bf16: what cuBLASLt multiplies where rows are many.
@@ -423,8 +463,9 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_shapes),      cmocka_unit_test(test_batch_invariance),
         cmocka_unit_test(test_activations), cmocka_unit_test(test_logits),
-        cmocka_unit_test(test_dequant),     cmocka_unit_test(test_exponents),
-        cmocka_unit_test(test_w8a8),        cmocka_unit_test(test_codes),
+        cmocka_unit_test(test_wgmma),       cmocka_unit_test(test_dequant),
+        cmocka_unit_test(test_exponents),   cmocka_unit_test(test_w8a8),
+        cmocka_unit_test(test_codes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

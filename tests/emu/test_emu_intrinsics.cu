@@ -294,29 +294,36 @@ static void test_e4m3(void **) {
 // group.
 
 enum { DEEP = 128, PRODUCT_ROWS = 64 };
-enum place { IN_REGISTERS, ALONG_K, ACROSS_K };
+enum place { IN_REGISTERS, ALONG_K, ACROSS_K, NARROW }; // of A; NARROW: of both, along k
 
-KD_FN unsigned char *aligned(unsigned char *shared) { return shared + (-kd_shared_address(shared) & 1023); }
-
-// Element (row, column) of a matrix whose blocks of 64 columns have rows of 128 bytes.
+// Element (row, column) of a matrix whose blocks of 32 columns have rows of 64 bytes.
+KD_FN void put_narrow(unsigned char *m, int rows, int r, int c, uint16_t v) {
+    *(uint16_t *)(void *)(m + c / 32 * rows * 64 + r * 64 + ((c % 32 / 8 ^ r / 2 % 4) << 4) + c % 8 * 2) = v;
+}
+// The same of 64 columns and 128 bytes.
 KD_FN void put(unsigned char *m, int rows, int r, int c, uint16_t v) {
     *(uint16_t *)(void *)(m + c / 64 * rows * 128 + r * 128 + ((c % 64 / 8 ^ r % 8) << 4) + c % 8 * 2) = v;
 }
 
 template <int N, bool HALF, int A, bool ACROSS_B> __global__ void products(struct args a) {
+#ifdef KD_WGMMA_CODE
     KD_SHARED(unsigned char, unaligned);
     kd_grid_wait();
-    unsigned char *left = aligned(unaligned), *right = left + PRODUCT_ROWS * DEEP * 2;
+    unsigned char *left = kd_aligned(unaligned), *right = left + PRODUCT_ROWS * DEEP * 2;
     const float *B = a.in + PRODUCT_ROWS * DEEP;
     for (int i = (int)threadIdx.x; i < PRODUCT_ROWS * DEEP && A != IN_REGISTERS; i += 256) {
         int r = i / DEEP, k = i % DEEP;
         uint16_t v = HALF ? kd_float_to_half(a.in[i]) : kd_float_to_bf16(a.in[i]);
-        A == ACROSS_K ? put(left, DEEP, k, r, v) : put(left, PRODUCT_ROWS, r, k, v);
+        A == NARROW     ? put_narrow(left, PRODUCT_ROWS, r, k, v)
+        : A == ACROSS_K ? put(left, DEEP, k, r, v)
+                        : put(left, PRODUCT_ROWS, r, k, v);
     }
     for (int i = (int)threadIdx.x; i < DEEP * N; i += 256) {
         int k = i / N, c = i % N;
         uint16_t v = HALF ? kd_float_to_half(B[i]) : kd_float_to_bf16(B[i]);
-        ACROSS_B ? put(right, DEEP, k, c, v) : put(right, N, c, k, v);
+        A == NARROW ? put_narrow(right, N, c, k, v)
+        : ACROSS_B  ? put(right, DEEP, k, c, v)
+                    : put(right, N, c, k, v);
     }
     kd_shared_fence();
     __syncthreads();
@@ -331,8 +338,12 @@ template <int N, bool HALF, int A, bool ACROSS_B> __global__ void products(struc
             const float *p = a.in + (row + g + 8 * (r & 1)) * DEEP + k * 16 + t + 8 * (r >> 1);
             x[k][r] = HALF ? kd_pack_half(p[0], p[1]) : kd_pack_bf16(p[0], p[1]);
         }
-    uint64_t da = A == ACROSS_K ? kd_across_k(left, 0, 1024) : kd_along_k(left, 1024),
-             db = ACROSS_B ? kd_across_k(right, DEEP * 128, 1024) : kd_along_k(right, 1024);
+    uint64_t da = A == NARROW     ? kd_narrow_along_k(left, 512)
+                  : A == ACROSS_K ? kd_across_k(left, 0, 1024)
+                                  : kd_along_k(left, 1024),
+             db = A == NARROW ? kd_narrow_along_k(right, 512)
+                  : ACROSS_B  ? kd_across_k(right, DEEP * 128, 1024)
+                              : kd_along_k(right, 1024);
     kd_wgmma_hold(d[0]);
     kd_wgmma_hold(d[1]);
     kd_wgmma_hold(x);
@@ -340,8 +351,13 @@ template <int N, bool HALF, int A, bool ACROSS_B> __global__ void products(struc
 #pragma unroll
     for (int k = 0; k < DEEP / 16; k++) {
         bool add = k != DEEP / 32;
-        uint64_t ka = kd_further(da, A == ACROSS_K ? k * 2048u : k / 4 * PRODUCT_ROWS * 128u + k % 4 * 32u),
-                 kb = kd_further(db, ACROSS_B ? k * 2048u : k / 4 * N * 128u + k % 4 * 32u);
+        unsigned narrow = k % 2 * 32u, wide = k % 4 * 32u;
+        uint64_t ka = kd_further(da, A == NARROW     ? k / 2 * PRODUCT_ROWS * 64u + narrow
+                                     : A == ACROSS_K ? k * 2048u
+                                                     : k / 4 * PRODUCT_ROWS * 128u + wide),
+                 kb = kd_further(db, A == NARROW ? k / 2 * N * 64u + narrow
+                                     : ACROSS_B  ? k * 2048u
+                                                 : k / 4 * N * 128u + wide);
         if constexpr (A == IN_REGISTERS)
             kd_wgmma<N, HALF, ACROSS_B>(d[k / 4], x[k], kb, add);
         else
@@ -362,6 +378,7 @@ template <int N, bool HALF, int A, bool ACROSS_B> __global__ void products(struc
                 out[((row + g + 8 * (e / 2)) * N + i * 8 + t + e % 2) * 2 + half] = d[half][i][e];
     }
     kd_wgmma_hold(x);
+#endif
 }
 
 static const float *product_in; // A, then room for the widest B
@@ -388,7 +405,44 @@ template <int N, bool HALF, int A, bool ACROSS_B> static void check_products(con
     rt_test_order(0);
 }
 
+// Sums of the first 32 columns of B (DEEP, 128), which are the same for every N: gemm_wgmma.cu relies on it.
+template <int N, bool HALF> static void same_sums(const float *in, float *first) {
+    static float cut[PRODUCT_ROWS * DEEP + DEEP * N], got[2 * PRODUCT_ROWS * N * 2];
+    for (int i = 0; i < PRODUCT_ROWS * DEEP + DEEP * N; i++) {
+        int b = i - PRODUCT_ROWS * DEEP;
+        cut[i] = b < 0 ? in[i] : in[PRODUCT_ROWS * DEEP + b / N * 128 + b % N];
+    }
+    rt_upload_now(rt, (float *)(uintptr_t)product_in, cut, sizeof cut);
+    struct args a = {product_in, product_out, NULL, NULL, 0};
+    rt_launch(rt, products<N, HALF, NARROW, false>,
+              rt_grid_of(1, 1, 256, (PRODUCT_ROWS + N) * DEEP * 2 + 1024), a);
+    download(got, product_out, sizeof got);
+    for (int i = 0; i < PRODUCT_ROWS; i++)
+        for (int j = 0; j < 32; j++)
+            for (int half = 0; half < 2; half++) {
+                float *at = &first[(i * 32 + j) * 2 + half], is = got[(i * N + j) * 2 + half];
+                if (N == 32)
+                    *at = is;
+                else if (memcmp(at, &is, sizeof is) != 0)
+                    fail_msg("a sum of wgmma is %a where N is 32, %a where it is %d", (double)*at, (double)is,
+                             N);
+            }
+}
+
+template <bool HALF> static void check_sums() {
+    static float in[PRODUCT_ROWS * DEEP + DEEP * 128], first[PRODUCT_ROWS * 32 * 2];
+    uint32_t u = 1;
+    for (float &x : in) { // far apart, so that the order of sums shows
+        u = u * 1664525u + 1013904223u;
+        x = ldexpf((float)((int)(u >> 16 & 2047) - 1024), (int)(u >> 28) - 8);
+    }
+    same_sums<32, HALF>(in, first);
+    same_sums<64, HALF>(in, first);
+    same_sums<128, HALF>(in, first);
+}
+
 template <int N, bool HALF> static void check_width(const float *in) {
+    check_products<N, HALF, NARROW, false>(in);
     check_products<N, HALF, IN_REGISTERS, false>(in);
     check_products<N, HALF, IN_REGISTERS, true>(in);
     check_products<N, HALF, ALONG_K, false>(in);
@@ -409,10 +463,14 @@ static void test_wgmma(void **) {
     rt_upload_now(rt, d_in, in, sizeof in);
     product_in = d_in;
     product_out = device_floats(2 * PRODUCT_ROWS * 128 * 2);
+    check_products<32, false, NARROW, false>(in);
+    check_products<32, true, NARROW, false>(in);
     check_width<64, false>(in);
     check_width<64, true>(in);
     check_width<128, false>(in);
     check_width<128, true>(in);
+    check_sums<false>();
+    check_sums<true>();
     rt_free(rt, d_in), rt_free(rt, product_out);
 }
 #endif
@@ -501,7 +559,7 @@ enum misuse {
 template <int M> __global__ void misuse(struct args a) {
     KD_SHARED(unsigned char, unaligned);
     kd_grid_wait();
-    unsigned char *m = aligned(unaligned);
+    unsigned char *m = kd_aligned(unaligned);
     int thread = (int)threadIdx.x;
     for (int i = thread; i < 64 * 128 / 16; i += (int)blockDim.x)
         ((uint4 *)(void *)m)[i] = uint4{0, 0, 0, 0};
@@ -619,7 +677,7 @@ static void test_misuse(void **) {
 __global__ void early(struct args a) {
     KD_SHARED(unsigned char, unaligned);
     kd_grid_wait();
-    unsigned char *m = aligned(unaligned);
+    unsigned char *m = kd_aligned(unaligned);
     for (int i = (int)threadIdx.x; i < 64 * 128 / 4; i += 128)
         ((uint32_t *)(void *)m)[i] = kd_pack_bf16(1, 1);
     kd_shared_fence();

@@ -497,6 +497,11 @@ static void test_exact(void **state) {
             run(many, file, 2, true, 128, 30);
             stages = 1;
             check_same(one, many, "2 stages of 2 ranks");
+            setenv("QUIRE_CUDA_WGMMA", "1", 1);
+            run(one, file, 1, true, 128, 30);
+            run(many, file, 2, true, 32, 30);
+            unsetenv("QUIRE_CUDA_WGMMA");
+            check_same(one, many, "wgmma, 2 ranks");
         }
         unlink(file);
     }

@@ -192,7 +192,7 @@ def emulated(tmp, build):
 
 def check_benchmark(kernels, steps, launched):
     """Every kernel that runs within a step has a row in the benchmark, and was launched for it."""
-    for kernel in ("gemm", "gemm, sum", "gemm, SwiGLU", "gemm, logits", "dequantise", "cuBLASLt", "bias, factor, sum",
+    for kernel in ("gemm", "gemm, wgmma", "gemm, sum", "gemm, SwiGLU", "gemm, logits", "dequantise", "cuBLASLt", "bias, factor, sum",
                    "decode attention", "prefill attention", "prefill attention, wgmma", "general attention",
                    "general prefill attention", "sum of ranks", "gather of ranks", "local top-k", "sample", "embed", "norm",
                    "bias, RoPE, KV write", "copy of a page", "SwiGLU", "clear", "scatter of the upload", "route", "group of slots",
@@ -212,7 +212,7 @@ def check_benchmark(kernels, steps, launched):
     assert len(steps) > 20 and all(s["ms"] > 0 for s in steps), steps
     for way in ("as served", "no overlap", "no graphs", "neither", "exact"):
         assert len([s for s in steps if s["shape"].endswith(": " + way)]) == 2, way
-    for kind in ("prefill", "prefill, wgmma", "prefill, exact", "decode"):
+    for kind in ("prefill", "prefill, wgmma", "prefill, exact", "decode", "decode, wgmma"):
         assert any(s["step"] == kind for s in steps), kind
 
 

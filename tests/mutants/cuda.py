@@ -90,7 +90,7 @@ ROWS = [
     (CUDA % "attn_wgmma.cu", "rows.from = seen_from(t.position + (first_row + 15 < most ? first_row + 15 : most) / G", "rows.from = seen_from(t.position + (first_row < most ? first_row : most) / G", "test_emu_attention"),  # wgmma: the same at the window's beginning
     (CUDA % "attn_wgmma.cu", "bool ok = pos + (int)(n * STEP) >= begin && pos + (int)(n * STEP) < end;", "bool ok = pos + (int)(n * STEP) >= begin;",
          "test_emu_attention"),  # wgmma: slots past the end
-    (CUDA % "attn_prefill.cu", "strcmp(wgmma, \"1\") == 0 &&", "true &&", "test_emu_attention"),  # wgmma where nobody asked for it
+    (CUDA % "gemm_wgmma.cu", "strcmp(asked, \"1\") == 0 &&", "true &&", "test_emu_attention"),  # wgmma where nobody asked for it
     (CUDA % "work.c", "(r -= c->tile_rows) >= 0;)", "(r -= 2 * c->tile_rows) >= 0;)", "test_emu_work"),  # half of the tiles
     (CUDA % "work.c", "    sort_tiles(a, c->tile_rows, tiles, n);\n", "    sort_tiles(a, c->tile_rows, tiles, 0);\n", "test_emu_work"),  # the lightest tile of a long prompt comes before the heaviest of others
     (CUDA % "work.c", "kv_first_seen(t->position + t->first / a->group, a->window, a->chunked);", "t->position;", "test_emu_work"),  # what a tile reads, without its window
@@ -131,16 +131,26 @@ ROWS = [
     (CUDA % "gemm_staged.cu", "    kd_grid_wait(); // weights do not depend on the kernel before, x does\n", "", "test_emu_gemm"),  # staged: x is read before the kernel before has written it
     (CUDA % "gemm_staged.cu", "a.w, copied, s + DEPTH - 1, lane);", "a.w, copied, s + DEPTH - 2, lane);", "test_emu_gemm"),  # staged: weights of one step, tokens of another
     (CUDA % "gemm_staged.cu", "first + num - 1, &s, &stop);", "first, &s, &stop);", "test_emu_gemm"),  # staged: only the first segment is copied
-    (CUDA % "gemm_staged.cu", "n /= 2, num /= 2, at += NT * STAGED_THREADS)", "n /= 2, num /= 2)", "test_emu_gemm"),  # staged: two levels of the tree in one place
-    (CUDA % "gemm_staged.cu", "c[j][e] = kd_add(lowest[j][e], c[j][e]);", "c[j][e] = lowest[j][e];", "test_emu_gemm"),  # staged: the right leaf is lost
-    (CUDA % "gemm_staged.cu", "    __syncthreads(); // the ring is free\n    red +=", "    red +=", "test_emu_gemm"),  # staged: sums are written over a ring in use
-    (CUDA % "gemm_staged.cu", "    __syncwarp();\n    if (tile >= 0)\n        finish", "    if (tile >= 0)\n        finish", "test_emu_gemm"),  # staged: sums are read before other lanes have written them
-    (CUDA % "gemm_staged.cu", "    if (tile >= 0)\n        finish", "    finish", "test_emu_gemm"),  # staged: maxima of tiles that are not there
+    (CUDA % "gemm_common.cuh", "n /= 2, num /= 2, at += NT * STAGED_THREADS)", "n /= 2, num /= 2)", "test_emu_gemm"),  # staged: two levels of the tree in one place
+    (CUDA % "gemm_common.cuh", "c[j][e] = kd_add(lowest[j][e], c[j][e]);", "c[j][e] = lowest[j][e];", "test_emu_gemm"),  # staged: the right leaf is lost
+    (CUDA % "gemm_common.cuh", "    __syncthreads(); // the ring is free\n    red +=", "    red +=", "test_emu_gemm"),  # staged: sums are written over a ring in use
+    (CUDA % "gemm_common.cuh", "    __syncwarp();\n    if (tile >= 0)\n        finish", "    if (tile >= 0)\n        finish", "test_emu_gemm"),  # staged: sums are read before other lanes have written them
+    (CUDA % "gemm_common.cuh", "    if (tile >= 0)\n        finish", "    finish", "test_emu_gemm"),  # staged: maxima of tiles that are not there
     (CUDA % "gemm_staged.cu", "(panel + (j * 8 + lane / 4) * 64)", "(panel + (j * 8 + lane / 4) * 32)", "test_emu_gemm"),  # staged: half of another token
-    (CUDA % "gemm_staged.cu", "kd_count(&a.parts.arrived[tile], (uint32_t)num - 1) == (uint32_t)num - 1;", "kd_count(&a.parts.arrived[tile], (uint32_t)num - 1) == 0;", "test_emu_gemm"),  # staged: the first block adds what the others have not left
-    (CUDA % "gemm_staged.cu", "    __syncthreads();\n    if (!*is_last)", "    if (!*is_last)", "test_emu_gemm"),  # staged: whether a block is the last is read before it is known
-    (CUDA % "gemm_staged.cu", "parts + (n - 1) * NT * STAGED_THREADS", "parts + n % num * NT * STAGED_THREADS", "test_emu_gemm"),  # staged: parts in another order
-    (CUDA % "gemm_staged.cu", "(levels > 0 ? levels : 0) * shape::level", "(levels > 1 ? levels - 1 : 0) * shape::level", "test_emu_gemm"),  # staged: too little shared memory
+    (CUDA % "gemm_common.cuh", "kd_count(&a.parts.arrived[tile], (uint32_t)num - 1) == (uint32_t)num - 1;", "kd_count(&a.parts.arrived[tile], (uint32_t)num - 1) == 0;", "test_emu_gemm"),  # staged: the first block adds what the others have not left
+    (CUDA % "gemm_common.cuh", "    __syncthreads();\n    if (!*is_last)", "    if (!*is_last)", "test_emu_gemm"),  # staged: whether a block is the last is read before it is known
+    (CUDA % "gemm_common.cuh", "parts + (n - 1) * NT * STAGED_THREADS", "parts + n % num * NT * STAGED_THREADS", "test_emu_gemm"),  # staged: parts in another order
+    (CUDA % "gemm_common.cuh", "return most > 4 ? 2 : most > 2;", "return most > 4;", "test_emu_gemm"),  # staged: too little shared memory
+    (CUDA % "gemm_wgmma.cu", "            kd_shared_fence();\n", "", "test_emu_gemm"),  # gemm of wgmma: copies are not fenced
+    (CUDA % "gemm_wgmma.cu", "kd_copy_wait<DEPTH - 2>();", "kd_copy_wait<DEPTH - 1>();", "test_emu_gemm"),  # gemm of wgmma: a step is read before its copies land
+    (CUDA % "gemm_wgmma.cu", "            __syncthreads(); // others' copies have landed, and the stage before has been multiplied\n", "", "test_emu_gemm"),  # gemm of wgmma: copies of other warps are not waited for
+    (CUDA % "gemm_wgmma.cu", "(stage == 0 ? DEPTH - 1 : stage - 1)", "stage", "test_emu_gemm"),  # gemm of wgmma: the step before is overwritten
+    (CUDA % "gemm_wgmma.cu", "((c ^ row / 2 % 4) << 4)", "(c << 4)", "test_emu_gemm"),  # gemm of wgmma: no swizzle
+    (CUDA % "gemm_wgmma.cu", "    kd_grid_wait(); // weights do not depend on the kernel before, x does\n", "", "test_emu_gemm"),  # gemm of wgmma: x is read before the kernel before has written it
+    (CUDA % "gemm_wgmma.cu", "kd_warp() / 4 * 64 * KD_NARROW_ROW", "0", "test_emu_gemm"),  # gemm of wgmma: both warpgroups have the first's rows
+    (CUDA % "gemm_wgmma.cu", "stage * shape::step + b * 128 * KD_NARROW_ROW + k", "stage * shape::step + k", "test_emu_gemm"),  # gemm of wgmma: the second 128 rows are the first
+    (CUDA % "gemm_wgmma.cu", "                c[j][e] = 0;\n", "                c[j][e] = n > 1 ? c[j][e] : 0;\n", "test_emu_gemm"),  # gemm of wgmma: a segment goes on with the sums of the one before
+    (CUDA % "gemm_wgmma.cu", "            kd_wgmma_wait<0>();\n", "", "test_emu_gemm"),  # gemm of wgmma: sums are read before they are there
     (CUDA % "gemm_common.cuh", "traits::supers + (lane - WORDS) * 16;", "traits::supers + lane * 16;", "test_emu_gemm"),  # factors of other rows
     (CUDA % "gemm_common.cuh", "return (int)((long long)steps * i / SEGMENTS);", "return steps / SEGMENTS * i;", "test_emu_gemm"),  # the last steps are left out
     (CUDA % "gemm_common.cuh", "r.second[i] = both * (float)(int8_t)(s >> (16 + 8 * i));", "r.second[i] = both * (float)(uint8_t)(s >> (16 + 8 * i));",

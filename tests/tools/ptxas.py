@@ -23,13 +23,13 @@ import tempfile
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 CUDA = os.path.join(ROOT, "kernels/cuda")
 SOURCES = ["rows.cu", "qkv.cu", "latent.cu", "gemm.cu", "gemm_staged.cu", "experts.cu", "mix.cu", "streams.cu", "pack.cu", "attn_decode.cu", "attn_prefill.cu", "attn_latent.cu", "sample.cu", "ranks.cu"]
-HOPPER = "attn_wgmma.cu"  # its kernels exist for sm_90a alone
+HOPPER = ["attn_wgmma.cu", "gemm_wgmma.cu"]  # their kernels exist for sm_90a alone
 REGISTERS = 65536  # of a processor, on every architecture here
 SHARED = {"80": 163 << 10, "89": 99 << 10, "90a": 227 << 10, "100": 227 << 10}  # of a block; of others, no more than any has
 
 
 def hopper_kernel(kernel):
-    text = open(os.path.join(CUDA, HOPPER)).read()
+    text = "".join(open(os.path.join(CUDA, source)).read() for source in HOPPER)
     return kernel.split("<")[0] in re.findall(r"__global__[^;{]*?(\w+)\(struct", text)
 
 
@@ -59,7 +59,7 @@ def read_all(nvcc, archs, logs):
     """{kernel: {arch: (registers, spilled bytes, static shared bytes)}}, kernels by demangled name without template arguments
     that differ only in type."""
     found = {}
-    for source in SOURCES + [HOPPER] * ("90a" in archs):
+    for source in SOURCES + HOPPER * ("90a" in archs):
         text = open(os.path.join(logs, source + ".o.log")).read() if logs else compile_one(nvcc, archs, source)
         if "serialized" in text:  # products of warpgroups that ptxas makes wait for each other
             sys.exit(text)
@@ -70,8 +70,8 @@ def read_all(nvcc, archs, logs):
 def compile_one(nvcc, archs, source):
     with tempfile.TemporaryDirectory() as tmp:
         command = [nvcc, "-std=c++17", "-O3", "-ftz=true", "-Xcompiler=-fPIC", "-Xptxas=-v", "--threads", "2"]
-        command += [f"-gencode=arch=compute_{a},code=sm_{a}" for a in archs if source != HOPPER or a == "90a"]
-        command += ["-DQUIRE_SM90A"] * (source == HOPPER)
+        command += [f"-gencode=arch=compute_{a},code=sm_{a}" for a in archs if source not in HOPPER or a == "90a"]
+        command += ["-DQUIRE_SM90A"] * (source in HOPPER)
         command += [f"-I{os.path.join(ROOT, d)}" for d in ("base", "include", "kernels", "kernels/cuda")]
         command += ["-c", os.path.join(CUDA, source), "-o", os.path.join(tmp, "o")]
         run = subprocess.run(command, capture_output=True, text=True)

@@ -8,7 +8,7 @@ Of each kernel with a main loop (the innermost one that multiplies on tensor cor
 - asynchronous copies are of 128 bits, and at least `ahead` stand before the wait for the kernel before (ACQBULK);
 - the loop waits for a group of copies only while `flight` younger ones are in flight, and reads no weights by other
   loads, which it would wait for in the same step;
-- it has no more than `instructions`, for `HMMA` products.
+- it has no more than `instructions`, for `HMMA` products (of wgmma: HGMMA).
 
 The table is kernels/cuda/sass.txt; --print writes its rows. Needs nvcc, and nvdisasm of the toolkit or of PyPI
 (nvidia-cuda-nvdisasm); without them it says SKIPPED and ends with 77, or with QUIRE_REQUIRE_NVCC set fails. Standard
@@ -26,8 +26,9 @@ import tempfile
 sys.dont_write_bytecode = True
 import ptxas  # noqa: E402: names of kernels
 
+PRODUCT = "HG?MMA"
 TABLE = os.path.join(ptxas.CUDA, "sass.txt")
-SOURCES = ["gemm.cu", "gemm_staged.cu", "attn_decode.cu", "attn_prefill.cu", "attn_latent.cu"]
+SOURCES = ["gemm.cu", "gemm_staged.cu", "gemm_wgmma.cu", "attn_decode.cu", "attn_prefill.cu", "attn_latent.cu"]
 
 
 def find_nvdisasm(nvcc):
@@ -43,7 +44,7 @@ def disassemble(nvcc, nvdisasm, sources):
     with tempfile.TemporaryDirectory() as tmp:
         for source in sources:
             cubin = os.path.join(tmp, "cubin")
-            command = [nvcc, "-std=c++17", "-O3", "-ftz=true", "-arch=sm_90a", "-cubin", "-o", cubin]
+            command = [nvcc, "-std=c++17", "-O3", "-ftz=true", "-arch=sm_90a", "-DQUIRE_SM90A", "-cubin", "-o", cubin]
             command += [f"-I{os.path.join(ptxas.ROOT, d)}" for d in ("base", "include", "kernels", "kernels/cuda")]
             subprocess.run(command + [os.path.join(ptxas.CUDA, source)], check=True)
             text = subprocess.run([nvdisasm, "-c", cubin], check=True, capture_output=True, text=True).stdout
@@ -66,8 +67,8 @@ def main_loop(code):
             labels[label] = at
         elif (m := re.search(r"\bBRA\b.*`\((\.L_\w+)\)", instruction)) and m.group(1) in labels:
             loops.append((labels[m.group(1)], at))
-    for kind in ("HMMA", "LDGSTS"):
-        found = [(sum(kind in i for _, i in code[a:b] if i), -(b - a), a, b) for a, b in loops]
+    for kind in (PRODUCT, "LDGSTS"):
+        found = [(sum(bool(re.search(kind, i)) for _, i in code[a:b] if i), -(b - a), a, b) for a, b in loops]
         found = [f for f in found if f[0] and not any(g[0] and f[2] <= g[2] and g[3] < f[3] for g in found)]
         if found:
             _, _, a, b = max(found)
@@ -79,7 +80,7 @@ def measure(code):
     loop, all_of = main_loop(code), [i for _, i in code if i]
     wait = next((n for n, i in enumerate(all_of) if "ACQBULK" in i), 0)
     groups = [int(m.group(1), 16) for i in loop if (m := re.search(r"DEPBAR\.LE SB0, (0x\w+)", i))]
-    return {"instructions": len(loop), "HMMA": sum("HMMA" in i for i in loop),
+    return {"instructions": len(loop), "HMMA": sum(bool(re.search(PRODUCT, i)) for i in loop),
             "ahead": sum("LDGSTS" in i for i in all_of[:wait]), "flight": min(groups, default=0)}
 
 

@@ -25,7 +25,7 @@
 extern "C" {
 #endif
 
-#define BACKEND_ABI 24 // raise on any change to this file or model.h
+#define BACKEND_ABI 25 // raise on any change to this file or model.h
 
 struct device; // the backend's own
 
@@ -46,6 +46,7 @@ struct device_config {
     bool exact;          // CUDA: prefill, too, gives the same bits whatever the chunks and batch
     int rank, world;     // tensor parallelism; 0 of 1; world divides 8
     struct comm *comm;   // of these ranks, outlives the device; NULL when world == 1
+    bool processes;      // each of them is a process of its own; else all are threads of this one
     // Pipeline parallelism: this device has the layers of one stage, which `model` counts from 0. Only the
     // first has the embedding, only the last the final norm and the head. num_stages 0 or 1: it has all.
     int stage, num_stages;

@@ -147,10 +147,14 @@ static void heartbeat_send(struct processes *p, int other, enum heartbeat_kind k
 
 // A machine is one kernel under one name: two machines may have one name, and a container with a name of its
 // own has its own devices and memory. Where the kernel is not known the name decides.
-static bool same_machine(const struct processes *p, int other) {
-    const struct handshake *a = &p->handshake[processes_index(p)], *b = &p->handshake[other];
+bool processes_share_machine(const struct processes *p, int first, int second) {
+    const struct handshake *a = &p->handshake[first], *b = &p->handshake[second];
     bool known = a->boot[0] && b->boot[0];
     return strcmp(a->host, b->host) == 0 && (!known || memcmp(a->boot, b->boot, sizeof a->boot) == 0);
+}
+
+static bool same_machine(const struct processes *p, int other) {
+    return processes_share_machine(p, processes_index(p), other);
 }
 
 // The kernel reports at once when a process of the same machine has exited, however it did: mpirun leaves the

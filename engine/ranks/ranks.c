@@ -141,11 +141,15 @@ void ranks_list(int tensor, int stages, bool split, char *text) {
             n += (size_t)snprintf(text + n, RANKS_LIST - n, "%s%d", n ? ", " : "", processes);
 }
 
-// GPUs sum through peer pointers, which other processes do not have.
+// GPUs read each other's memory.
 static bool check_gpus(const struct ranks_config *c, struct err *err) {
-    int processes = c->processes ? processes_count(c->processes) : 1;
+    int processes = c->processes ? processes_count(c->processes) : 1, apart = 0;
     char possible[RANKS_LIST], other[96] = "";
     if (c->tensor == 1 || processes <= c->stages || strcmp(c->ops->name, "cuda") != 0)
+        return true;
+    for (int i = 0; i < processes; i++) // rank i
+        apart += !processes_share_machine(c->processes, i, i / c->tensor * c->tensor);
+    if (apart == 0)
         return true;
     ranks_list(c->tensor, c->stages, false, possible);
     if (processes <= c->device.model->num_layers)
@@ -153,7 +157,7 @@ static bool check_gpus(const struct ranks_config *c, struct err *err) {
                  "; %d processes with --tensor-parallel-size 1 --pipeline-parallel-size %d", processes,
                  processes);
     err_set(err, STATUS_DEVICE,
-            "GPUs that share a layer must be in one process; possible numbers of processes with "
+            "GPUs that share a layer must be on one machine; possible numbers of processes with "
             "--tensor-parallel-size %d --pipeline-parallel-size %d: %s%s",
             c->tensor, c->stages, possible, other);
     return false;
@@ -200,6 +204,7 @@ struct ranks *ranks_open(const struct ranks_config *c, struct err *err) {
         device.rank = s.rank;
         device.world = r->tensor;
         device.comm = k->group;
+        device.processes = r->tensor > 1 && r->here == 1;
         device.stage = k->stage;
         device.num_stages = r->stages;
         device.ordinal = i + (r->processes ? r->here * processes_before(r->processes) : 0);

@@ -96,6 +96,7 @@ static const char *model_problem(const struct model_config *m, int world) {
 static void cuda_close(struct device *dev) {
     if (!dev)
         return;
+    cuda_peers_leave(dev);
     for (int i = 0; i < dev->num_graphs; i++)
         if (dev->graphs[i].graph)
             rt_graph_free(dev->rt, dev->graphs[i].graph);
@@ -137,7 +138,8 @@ static struct device *cuda_open(const struct backend_host *host, const struct de
         err_set(err, STATUS_NOMEM, "out of memory");
         return NULL;
     }
-    if (!(dev->rt = rt_open(config->ordinal, err))) {
+    int num = cuda_shares_device(config) ? rt_num_devices() : 0;
+    if (!(dev->rt = rt_open(num > 0 ? config->ordinal % num : config->ordinal, err))) {
         free(dev);
         return NULL;
     }

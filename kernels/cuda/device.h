@@ -6,20 +6,27 @@
 #include "ops.h"
 #include "work.h"
 
+#include <pthread.h>
+
 enum { CUDA_MAX_GRAPHS = 64 }; // buckets of CUDA graphs; QUIRE_CUDA_GRAPHS may say fewer
 
 // What a rank knows of the others (peers.c). Only where there are several.
 struct peers {
     struct comm *comm;
     int rank, world;
+    bool processes;               // each rank is one; else they are threads of this one
+    bool shares;                  // a GPU with another process
     bool joined;                  // all know each other
-    uint32_t *stop[COMM_MAX_SUM]; // of each rank, in host memory
-    int begin[COMM_MAX_SUM + 1];  // tokens of the head that ranks hold
-    struct rt_nccl *nccl;         // or NULL
+    uint32_t *stop[COMM_MAX_SUM]; // of each rank, in host memory; NULL: in another process
+    char *opened[COMM_MAX_SUM];   // arenas of other processes, as they lie here, or NULL
+    pthread_t watcher;            // of processes
+    bool watched, closing;
+    int begin[COMM_MAX_SUM + 1]; // tokens of the head that ranks hold
+    struct rt_nccl *nccl;        // or NULL
     // On the device:
     struct cuda_peers barrier;
     uint32_t *flags;
-    float *part; // (T, D) this rank's part of a row-parallel GEMM
+    float *part;                      // (T, D) this rank's part of a row-parallel GEMM
     const float *parts[COMM_MAX_SUM]; // of each rank
     float *logits[COMM_MAX_SUM], *max[COMM_MAX_SUM];
     struct cuda_topk *topks[COMM_MAX_SUM];
@@ -243,9 +250,14 @@ void cuda_phase_resid_export(struct device *dev, float *dst, const struct step *
 void cuda_phase_resid_import(struct device *dev, const float *src, const struct step *step);
 
 // peers.c. Where a rank has failed, all do: each finds out in step_begin(), step_end() or sync().
+// Whether processes may have the same GPU (QUIRE_CUDA_SHARE_DEVICE), for tests where there are too few. Threads could not: what
+// begins early of one rank's next kernel may leave no room for the kernel that it waits for.
+bool cuda_shares_device(const struct device_config *config);
 // STATUS_DEVICE with err: devices that cannot work together.
 enum status cuda_peers_open(struct device *dev, const struct device_config *config, struct err *err);
 void cuda_peers_close(struct device *dev);
+// Before memory is freed that other processes have open. All ranks call it.
+void cuda_peers_leave(struct device *dev);
 void cuda_peers_alloc(struct device *dev, struct arena *a);
 // At the beginning of each step; the first time the ranks make themselves known to each other.
 void cuda_peers_join(struct device *dev);

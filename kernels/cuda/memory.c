@@ -371,7 +371,7 @@ enum status cuda_reserve(struct device *dev, const struct step_limits *limits, s
     size_t workspace = set_limits(dev, limits);
     warn_no_cublas(dev);
     size_t cache = (size_t)limits->num_blocks * cuda_kv_block_bytes(dev);
-    dev->arena = rt_alloc(dev->rt, workspace);
+    dev->arena = dev->peers.processes ? rt_alloc_shared(dev->rt, workspace) : rt_alloc(dev->rt, workspace);
     if (!alloc_cache(dev, cache) || !dev->arena)
         return no_memory(dev, workspace, cache, err);
     struct arena arena = {dev->arena, 0};

@@ -1,10 +1,11 @@
 // The other ranks of a model on several devices: how ranks find each other, add up, gather, and fail
 // together.
 //
-// Each rank is a thread with a device of its own, all in one process, whose devices read each other's memory.
-// The comm that the engine gives carries pointers at the first step and the news of a failure; a step itself
-// asks nothing of the host. A rank that fails sets the word `stop` of all, which kernels that wait for it
-// look at.
+// Each rank is a thread with a device of its own, or a process of one machine with one; the devices read each
+// other's memory. The comm that the engine gives carries pointers, and names of memory, at the first step and
+// the news of a failure; a step itself asks nothing of the host. Kernels that wait for another rank look at a
+// word `stop` of their own. A rank that fails sets that of all threads; in another process it is set by a
+// thread that looks at the comm, as the rank's own may be waiting for such a kernel.
 #include "device.h"
 
 #include "log.h"
@@ -12,9 +13,27 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
-enum { WAIT_SECONDS = 60 }; // for a step in which others take part
+enum {
+    WAIT_SECONDS = 60, // for a step in which others take part
+    WATCH_NS = 20000000,
+};
+
+static void *watch(void *arg) {
+    struct peers *p = arg;
+    struct timespec pause = {0, WATCH_NS};
+    while (!__atomic_load_n(&p->closing, __ATOMIC_ACQUIRE)) {
+        if (p->comm->ops->error(p->comm)[0])
+            __atomic_store_n(p->stop[p->rank], 1, __ATOMIC_RELEASE);
+        nanosleep(&pause, NULL);
+    }
+    return NULL;
+}
+
+bool cuda_shares_device(const struct device_config *config) {
+    const char *share = getenv("QUIRE_CUDA_SHARE_DEVICE");
+    return config->processes && share && strcmp(share, "0") != 0;
+}
 
 enum status cuda_peers_open(struct device *dev, const struct device_config *config, struct err *err) {
     struct peers *p = &dev->peers;
@@ -24,20 +43,43 @@ enum status cuda_peers_open(struct device *dev, const struct device_config *conf
     if (p->world == 1)
         return STATUS_OK;
     p->comm = config->comm;
+    p->processes = config->processes;
+    p->shares = cuda_shares_device(config);
     for (int r = 0, end; r < p->world; r++) {
         backend_vocab_rows(dev->model.vocab, r, p->world, &p->begin[r], &end);
         p->begin[r + 1] = end;
-        if (r != p->rank && rt_reach(dev->rt, config->ordinal - p->rank + r, err) != STATUS_OK)
+        int ordinal = config->ordinal - p->rank + r;
+        if (r != p->rank && !p->shares &&
+            (p->processes ? rt_can_reach(dev->rt, ordinal, err) : rt_reach(dev->rt, ordinal, err)) !=
+                STATUS_OK)
             return STATUS_DEVICE;
     }
     if (!(p->stop[p->rank] = rt_alloc_host(dev->rt, sizeof(uint32_t))))
         return err_set(err, STATUS_NOMEM,
                        "out of host memory for a flag of 4 bytes that the device can read");
+    p->watched = p->processes && pthread_create(&p->watcher, NULL, watch, p) == 0;
+    if (p->processes && !p->watched)
+        return err_set(err, STATUS_NOMEM, "cannot start a thread that looks after other ranks");
     return STATUS_OK;
+}
+
+void cuda_peers_leave(struct device *dev) {
+    struct peers *p = &dev->peers;
+    if (!p->processes || !p->joined)
+        return;
+    rt_mark(dev->rt, 0);
+    rt_wait(dev->rt, 0, NULL);
+    for (int r = 0; r < p->world; r++)
+        if (p->opened[r])
+            rt_close_shared(dev->rt, p->opened[r]);
+    p->comm->ops->barrier(p->comm); // where the group has failed it waits for nobody
 }
 
 void cuda_peers_close(struct device *dev) {
     struct peers *p = &dev->peers;
+    __atomic_store_n(&p->closing, true, __ATOMIC_RELEASE);
+    if (p->watched)
+        pthread_join(p->watcher, NULL);
     rt_nccl_close(p->nccl);
     rt_free_host(dev->rt, p->stop[p->rank]);
 }
@@ -100,11 +142,30 @@ enum status cuda_peers_wait(struct device *dev, int slot, struct err *err) {
 // ---- finding each other
 
 struct peer_info { // what a rank tells the others of itself
-    long process;
-    uint32_t *stop, *flags;
+    unsigned char uuid[sizeof((struct rt_info *)0)->uuid], name[RT_SHARED]; // of the device, and of the arena
+    uint32_t *stop;
+    char *arena; // where the rest lies
+    uint32_t *flags;
     float *part, *logits, *max;
     struct cuda_topk *topk;
 };
+
+// Opens another rank's arena; then its pointers are where that lies here.
+static void open_arena(struct device *dev, int r, struct peer_info *other) {
+    struct peers *p = &dev->peers;
+    if (!p->shares && memcmp(other->uuid, dev->info.uuid, sizeof other->uuid) == 0)
+        fail_peers(dev,
+                   "another has the same GPU; processes of one machine must see the same in the same order");
+    other->stop = NULL;
+    if (!(p->opened[r] = rt_open_shared(dev->rt, other->name)))
+        return;
+    ptrdiff_t shift = p->opened[r] - other->arena;
+    other->flags = (uint32_t *)(void *)((char *)other->flags + shift);
+    other->part = (float *)(void *)((char *)other->part + shift);
+    other->logits = (float *)(void *)((char *)other->logits + shift);
+    other->max = (float *)(void *)((char *)other->max + shift);
+    other->topk = (struct cuda_topk *)(void *)((char *)other->topk + shift);
+}
 
 // The ranks' NCCL group; without it, long sums go the way of short ones.
 static void open_nccl(struct device *dev) {
@@ -141,12 +202,22 @@ void cuda_peers_join(struct device *dev) {
     cuda_peers_check(dev);
     if (p->joined || rt_failed(dev->rt))
         return;
-    struct peer_info all[COMM_MAX_SUM],
-        mine = {(long)getpid(), p->stop[p->rank], p->flags, p->part, dev->logits, dev->max, dev->topk};
+    struct peer_info all[COMM_MAX_SUM], mine = {.stop = p->stop[p->rank],
+                                                .arena = dev->arena,
+                                                .flags = p->flags,
+                                                .part = p->part,
+                                                .logits = dev->logits,
+                                                .max = dev->max,
+                                                .topk = dev->topk};
+    memcpy(mine.uuid, dev->info.uuid, sizeof mine.uuid);
+    if (p->processes)
+        rt_share(dev->rt, dev->arena, mine.name);
+    rt_mark(dev->rt, 0);
+    rt_wait(dev->rt, 0, NULL); // the flags are zero before others can set them
     if (p->comm->ops->all_gather(p->comm, all, &mine, sizeof mine) == STATUS_OK) {
         for (int r = 0; r < p->world; r++) {
-            if (all[r].process != mine.process)
-                fail_peers(dev, "ranks on devices are threads of one process");
+            if (p->processes && r != p->rank)
+                open_arena(dev, r, &all[r]);
             p->stop[r] = all[r].stop;
             p->barrier.flags[r] = all[r].flags;
             p->parts[r] = all[r].part;
@@ -158,7 +229,7 @@ void cuda_peers_join(struct device *dev) {
         p->barrier.world = p->world;
         p->barrier.stop = p->stop[p->rank];
         p->joined = true;
-        if (dev->limits.max_tokens > CUDA_TOKENS && !dev->exact)
+        if (dev->limits.max_tokens > CUDA_TOKENS && !dev->exact && !rt_failed(dev->rt))
             open_nccl(dev);
     }
     cuda_peers_check(dev);

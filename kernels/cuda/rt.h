@@ -19,14 +19,15 @@ struct rt;
 struct rt_graph;
 
 struct rt_info {
-    char name[80];       // the device's
-    int major, minor;    // compute capability
-    int num_sms;         // streaming multiprocessors
-    size_t total, free;  // bytes of device memory
-    size_t shared_max;   // bytes of shared memory a block may ask for
-    size_t cache;        // bytes of the last cache before memory
-    bool emulated;       // host memory, no device
-    char no_matmul[300]; // why rt_matmul() can do nothing here, and what to install; "": it can
+    char name[80];          // the device's
+    int major, minor;       // compute capability
+    int num_sms;            // streaming multiprocessors
+    size_t total, free;     // bytes of device memory
+    size_t shared_max;      // bytes of shared memory a block may ask for
+    size_t cache;           // bytes of the last cache before memory
+    bool emulated;          // host memory, no device
+    unsigned char uuid[16]; // of the device, whatever number a process knows it by
+    char no_matmul[300];    // why rt_matmul() can do nothing here, and what to install; "": it can
 };
 
 // QUIRE_CUDA_OVERLAP=0 in the environment: no kernel begins before the one before it has ended.
@@ -35,6 +36,7 @@ struct rt_info {
 struct rt *rt_open(int ordinal, struct err *err);
 void rt_close(struct rt *rt); // NULL is allowed; frees nothing that rt_alloc() gave
 void rt_describe(struct rt *rt, struct rt_info *info);
+int rt_num_devices(void); // 0: none, or rt_open() says why
 
 // Zeroed, 256-byte aligned device memory, or NULL: out of memory (which is not sticky).
 void *rt_alloc(struct rt *rt, size_t bytes);
@@ -65,11 +67,20 @@ void rt_graph_free(struct rt *rt, struct rt_graph *graph);
 // Whether what was queued before rt_mark(slot) is done, or has failed, without waiting.
 bool rt_done(struct rt *rt, int slot);
 
-// ---- devices that work together, each with a thread of its own
+// ---- devices that work together, each with a thread or a process of its own
 
-// Lets kernels of this device read and write memory of another. STATUS_DEVICE with err: they cannot reach
-// each other.
+// Whether kernels of this device can read and write memory of another. STATUS_DEVICE with err: they cannot.
+enum status rt_can_reach(struct rt *rt, int ordinal, struct err *err);
+// Lets them, within this process. STATUS_DEVICE with err.
 enum status rt_reach(struct rt *rt, int ordinal, struct err *err);
+
+// As rt_alloc(), memory that other processes of this machine can open by its name; they close it before it is freed.
+void *rt_alloc_shared(struct rt *rt, size_t bytes);
+enum { RT_SHARED = 64 };
+void rt_share(struct rt *rt, void *p, unsigned char name[RT_SHARED]);
+// Of a device that can be reached. NULL: rt has failed.
+void *rt_open_shared(struct rt *rt, const unsigned char name[RT_SHARED]);
+void rt_close_shared(struct rt *rt, void *p);
 
 // Sums by NCCL, which is looked for when it is first asked for (libnccl.so.2); nothing else needs it.
 enum { RT_NCCL_ID = 128 };

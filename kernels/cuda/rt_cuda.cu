@@ -62,6 +62,14 @@ extern "C" {
 
 static void drop_plan(struct rt *rt, struct gemm_plan *p);
 
+static enum status no_gpu(int ordinal, int count, struct err *err) {
+    return err_set(err, STATUS_DEVICE,
+                   "there is no GPU %d, only %d of them (see nvidia-smi, CUDA_VISIBLE_DEVICES); each rank of "
+                   "--tensor-parallel-size takes one, and processes of one machine must see the same "
+                   "(srun --gpu-bind=none)",
+                   ordinal, count);
+}
+
 struct rt *rt_open(int ordinal, struct err *err) {
     int driver = 0, runtime = 0, count = 0;
     if (cudaRuntimeGetVersion(&runtime) != cudaSuccess) {
@@ -84,10 +92,7 @@ struct rt *rt_open(int ordinal, struct err *err) {
         return NULL;
     }
     if (e == cudaSuccess && count <= ordinal) {
-        err_set(err, STATUS_DEVICE,
-                "there is no GPU %d, only %d of them (see nvidia-smi, CUDA_VISIBLE_DEVICES); each rank of "
-                "--tensor-parallel-size takes one",
-                ordinal, count);
+        no_gpu(ordinal, count, err);
         return NULL;
     }
     struct rt *rt = (struct rt *)calloc(1, sizeof *rt);
@@ -135,6 +140,11 @@ struct rt *rt_open(int ordinal, struct err *err) {
     return rt;
 }
 
+int rt_num_devices(void) {
+    int count = 0;
+    return cudaGetDeviceCount(&count) == cudaSuccess ? count : 0;
+}
+
 void rt_close(struct rt *rt) {
     if (!rt)
         return;
@@ -160,6 +170,8 @@ void rt_describe(struct rt *rt, struct rt_info *info) {
     info->num_sms = rt->prop.multiProcessorCount;
     info->shared_max = rt->prop.sharedMemPerBlockOptin;
     info->cache = (size_t)rt->prop.l2CacheSize;
+    static_assert(sizeof rt->prop.uuid == sizeof info->uuid, "a UUID");
+    memcpy(info->uuid, &rt->prop.uuid, sizeof info->uuid);
     snprintf(info->no_matmul, sizeof info->no_matmul, "%s", lt.problem);
     if (take(rt))
         ok(rt, cudaMemGetInfo(&info->free, &info->total), "asking for free memory");
@@ -252,21 +264,61 @@ bool rt_done(struct rt *rt, int slot) {
     return e != cudaErrorNotReady && (ok(rt, e, "running a step") || rt_failed(rt));
 }
 
-enum status rt_reach(struct rt *rt, int ordinal, struct err *err) {
-    int can = 0;
-    if (!take(rt) || !ok(rt, cudaDeviceCanAccessPeer(&can, rt->ordinal, ordinal), "asking for peer access"))
+enum status rt_can_reach(struct rt *rt, int ordinal, struct err *err) {
+    int can = 0, count = 0;
+    if (!take(rt) || !ok(rt, cudaGetDeviceCount(&count), "counting GPUs"))
+        return err_set(err, STATUS_DEVICE, "GPU %d: %s", rt->ordinal, rt->error);
+    if (ordinal < 0 || ordinal >= count)
+        return no_gpu(ordinal, count, err);
+    if (!ok(rt, cudaDeviceCanAccessPeer(&can, rt->ordinal, ordinal), "asking for peer access"))
         return err_set(err, STATUS_DEVICE, "GPU %d: %s", rt->ordinal, rt->error);
     if (!can)
         return err_set(err, STATUS_DEVICE,
                        "GPU %d cannot read the memory of GPU %d (see nvidia-smi topo -p2p r): ranks need "
                        "devices that reach each other",
                        rt->ordinal, ordinal);
+    return STATUS_OK;
+}
+
+enum status rt_reach(struct rt *rt, int ordinal, struct err *err) {
+    if (rt_can_reach(rt, ordinal, err) != STATUS_OK)
+        return STATUS_DEVICE;
     cudaError_t e = cudaDeviceEnablePeerAccess(ordinal, 0);
     if (e == cudaErrorPeerAccessAlreadyEnabled)
         cudaGetLastError(); // it is kept otherwise, and reported by a launch
     else if (!ok(rt, e, "peer access"))
         return err_set(err, STATUS_DEVICE, "GPU %d: %s", rt->ordinal, rt->error);
     return STATUS_OK;
+}
+
+static_assert(sizeof(cudaIpcMemHandle_t) == RT_SHARED, "CUDA's name of memory");
+
+// Whole pages of the device: what cudaMalloc() puts beside a smaller piece, others could read, too.
+void *rt_alloc_shared(struct rt *rt, size_t bytes) {
+    const size_t page = (size_t)2 << 20;
+    return rt_alloc(rt, (bytes + page - 1) / page * page);
+}
+
+void rt_share(struct rt *rt, void *p, unsigned char name[RT_SHARED]) {
+    cudaIpcMemHandle_t handle = {};
+    if (take(rt))
+        ok(rt, cudaIpcGetMemHandle(&handle, p), "sharing memory");
+    memcpy(name, &handle, sizeof handle);
+}
+
+// The peer's device needs no context here, as cudaDeviceEnablePeerAccess() would: that takes memory there.
+void *rt_open_shared(struct rt *rt, const unsigned char name[RT_SHARED]) {
+    void *p = NULL;
+    cudaIpcMemHandle_t handle;
+    memcpy(&handle, name, sizeof handle);
+    bool done = take(rt) && ok(rt, cudaIpcOpenMemHandle(&p, handle, cudaIpcMemLazyEnablePeerAccess),
+                               "opening memory of another process (in containers, one PID namespace)");
+    return done ? p : NULL;
+}
+
+void rt_close_shared(struct rt *rt, void *p) {
+    if (take(rt))
+        ok(rt, cudaIpcCloseMemHandle(p), "closing memory of another process");
 }
 
 void rt_capture_begin(struct rt *rt) {

@@ -344,21 +344,6 @@ def test_impossible(processes, flags, words):
     assert got.returncode == 2 and words in got.stderr, got
 
 
-@needs_emulated
-def test_gpus_of_one_layer():
-    """They must be in one process; what is refused names what would do, and that does."""
-    env = {"QUIRE_CUDA_MODULE": str(EMULATED), "QUIRE_EMULATED_DEVICES": "4"}
-    flags = ["--device", "cuda", "--tensor-parallel-size", 2, "--pipeline-parallel-size"]
-    got = run(*GENERATE, *flags, 2, before=mpirun(4), env=env)
-    found = re.search(r"GPUs that share a layer must be in one process; possible numbers of processes with --tensor-parallel-size 2 "
-                      r"--pipeline-parallel-size 2: 1, 2; 4 processes with (--tensor-parallel-size 1 --pipeline-parallel-size 4)\n",
-                      got.stderr)  # fmt: skip
-    assert got.returncode == 2 and found, got
-    for processes, words in [(1, (*flags, 2)), (2, (*flags, 2)), (4, ("--device", "cuda", *found[1].split()))]:
-        got = run(*GENERATE, *words, before=mpirun(processes), env=env)
-        assert got.returncode == 0 and got.stdout, got
-
-
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
 
@@ -392,20 +377,94 @@ def test_devices_of_a_host(tmp_path, other, devices, found):
         assert got.returncode == 2 and re.search(r"process 1 \(\S+\): .*there is no emulated device 1, only 1", got.stderr), got
 
 
+WRITE = ("generate", "--raw", "-p", "Once upon a time, there was a", "-n", "6", "--json", "--device", "cuda")
+TOPK, LOGPROBS = ("--temperature", "0.9", "--top-k", "20", "--seed", "4"), ("--logprobs", "2")
+
+
 @needs_emulated
-@pytest.mark.parametrize("sampling", [(), ("--temperature", "0.9", "--top-k", "20", "--seed", "4")])
-def test_gpus_of_two_processes(sampling):
-    """Two stages of two GPUs, a process each: with --exact what one GPU says, log-probabilities and all."""
-    words = ("generate", "--raw", "-p", "Once upon a time, there was a", "-n", "6", "--json", "--logprobs", "2", "--device", "cuda", "--exact", *sampling)
+@pytest.mark.parametrize(
+    "processes, tensor, stages, words",
+    [
+        (2, 2, 2, ("--exact", *LOGPROBS)),  # a process for each stage
+        (2, 2, 2, ("--exact", *LOGPROBS, *TOPK)),
+        (2, 2, 1, LOGPROBS),  # graphs, and all logits
+        (2, 2, 1, TOPK),  # the best few of each
+        (4, 4, 1, ("--exact", *LOGPROBS)),
+        (4, 2, 2, ("--exact", *LOGPROBS)),
+    ],
+)
+def test_gpus_of_processes(processes, tensor, stages, words):
+    """The bits of threads; with --exact, of one GPU."""
     env = {"QUIRE_CUDA_MODULE": str(EMULATED), "QUIRE_EMULATED_DEVICES": "4"}
-    one = run(*words, env=env)
-    two = run(*words, "--tensor-parallel-size", 2, "--pipeline-parallel-size", 2, before=mpirun(2), env=env)
-    assert (one.returncode, two.returncode) == (0, 0), (one, two)
-    assert sorted(re.findall(r"rank=(\d) world=4 weight_bytes=\d+ stage=(\d)", two.stderr)) == [
-        ("0", "0"), ("1", "0"), ("2", "1"), ("3", "1")
-    ], two.stderr  # fmt: skip
-    got, want = json.loads(two.stdout), json.loads(one.stdout)
-    assert got["text"] == want["text"] and len(want["text"]) > 6 and got["logprobs"] == want["logprobs"]
+    ranks = ("--tensor-parallel-size", tensor, "--pipeline-parallel-size", stages)
+    one = run(*WRITE, *words, *(() if "--exact" in words else ranks), env=env)
+    got = run(*WRITE, *words, *ranks, before=mpirun(processes), env=env)
+    assert (one.returncode, got.returncode) == (0, 0), (one, got)
+    found = re.findall(rf"rank=(\d) world={tensor * stages} weight_bytes=\d+", got.stderr)
+    assert sorted(map(int, found)) == list(range(tensor * stages)), got.stderr
+    got, want = json.loads(got.stdout), json.loads(one.stdout)
+    assert got["tokens"] == want["tokens"] and len(want["text"]) > 6 and got.get("logprobs") == want.get("logprobs")
+
+
+@needs_emulated
+@pytest.mark.parametrize(
+    "other, first, env, sentence",
+    [
+        ("host", 2, {}, "GPUs that share a layer must be on one machine; possible numbers of processes with --tensor-parallel-size 2 "
+         "--pipeline-parallel-size 1: 1; 2 processes with --tensor-parallel-size 1 --pipeline-parallel-size 2\n"),
+        (None, 1, {}, "there is no emulated device 1, only 1 of them; processes of one machine must see the same"),
+        (None, 2, {"QUIRE_EMULATED_ALONE": "1"}, "device 1 is out of reach"),
+    ],
+)  # fmt: skip
+def test_gpus_out_of_reach(tmp_path, other, first, env, sentence):
+    words = [*GENERATE, "--tensor-parallel-size", "2", "--device", "cuda"]
+    env = env | {"QUIRE_CUDA_MODULE": str(EMULATED), "QUIRE_EMULATED_DEVICES": str(first)}
+    got = launch(unequal(words, words, before=[*(elsewhere(tmp_path, other) if other else ()), "env", "QUIRE_EMULATED_DEVICES=2"]), env=env)
+    assert got.returncode == 2 and sentence in got.stderr, got
+
+
+@needs_emulated
+@pytest.mark.parametrize("own", [{"QUIRE_CUDA_SHARE_DEVICE": "1"}, {"QUIRE_EMULATED_DEVICES": "2"}])
+def test_one_gpu_of_two_processes(own):
+    """Both are told to share it, or process 1 alone."""
+    words = [*WRITE, "--tensor-parallel-size", "2"]
+    env = {"QUIRE_CUDA_MODULE": str(EMULATED), "QUIRE_EMULATED_DEVICES": "1"}
+    got = launch(unequal(words, words, before=["env", "QUIRE_EMULATED_DEVICES=1", "QUIRE_CUDA_SHARE_DEVICE=1"]), env=env | own)
+    if "QUIRE_CUDA_SHARE_DEVICE" in own:
+        one = run(*words, env=env | {"QUIRE_EMULATED_DEVICES": "2"})
+        assert got.returncode == 0 and json.loads(got.stdout)["tokens"] == json.loads(one.stdout)["tokens"], (got, one)
+    else:
+        assert got.returncode == 70 and "another has the same GPU; processes of one machine must see the same in the same order" in got.stderr, got
+
+
+@needs_emulated
+def test_gpu_of_another_process_fails(tmp_path):
+    """Who waits for it within a kernel ends long before its time is up."""
+    env = faulty(module=EMULATED, rank=1, step=3)
+    got = run(*WRITE, "--tensor-parallel-size", 2, before=[*mpirun(2), *writing_codes(tmp_path, 2)], env=env)
+    assert len(re.findall("quire: .*the device of rank 1 fails|engine failed: .*the device of rank 1 fails", got.stderr)) == 2, got
+    assert "is still here" not in got.stderr and codes(tmp_path, [1]) == [70] and codes(tmp_path, [0]) != [0], got
+
+
+@needs_emulated
+@pytest.mark.parametrize("victim", [0, 1])
+def test_process_of_a_gpu_is_killed(start, tmp_path, victim):
+    env = {"QUIRE_CUDA_MODULE": str(EMULATED), "QUIRE_CUDA_GRAPHS": "0"}
+    server = start("--device", "cuda", model="", before=[*mpirun(2), *writing_codes(tmp_path, 2)], env=env)
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        asked = pool.submit(server.post, "/v1/completions", LONG | {"n": 1}, timeout=120)
+        wait_until_running(server)
+        os.kill(followers(server)[victim], signal.SIGKILL)
+        if victim == 0:
+            with pytest.raises((ConnectionError, AssertionError)):
+                asked.result()
+        else:
+            assert asked.result().status == 503
+    assert codes(tmp_path, [1 - victim]) == [70] and server.wait() != 0
+    server.stopped = True
+    log = server.log()
+    assert re.search(rf"engine failed: .*process {victim} \(\S+\) has ended", log) and "is still here" not in log, log
+    server.discard_log()
 
 
 def test_no_module():

@@ -258,6 +258,10 @@ ROWS = [
     (CUDA % "rows.cu", "largest < 7.88860905e-31f ? 0 :", "", "test_emu_gemm"),  # W8A8: a factor that is infinite
     (CUDA % "common.cuh", "s.column ? read4(s.column, i, n, whole) : one", "one", "test_emu_rows"),  # W8A8: weights without their scales
     (CUDA % "peers.c", "        shot = dev->work.num_decode;\n", "        shot = 0;\n", "test_emu_ranks"),  # decodes are added by NCCL beside a long prompt
+    (CUDA % "peers.c", "        if (p->comm->ops->error(p->comm)[0])\n", "        if (false)\n", "test_processes"),  # nobody ends a kernel that waits for another process
+    (CUDA % "peers.c", "    other->part = (float *)(void *)((char *)other->part + shift);\n", "", "test_processes"),  # parts of another process are read where they lie there
+    (CUDA % "peers.c", "if (!p->shares && memcmp(", "if (false && memcmp(", "test_processes"),  # two processes on one GPU
+    ("engine/ranks/ranks.c", "apart += !processes_share_machine(", "apart += !c->processes && processes_share_machine(", "test_processes"),  # GPUs of two machines share a layer
     (CUDA % "phases.c", ".split0 = list->one_launch ? 0 : first[row],", ".split0 = 0,", "test_emu_forward"),  # every launch of decode takes the first one's splits
     (CUDA % "work.c", "first_split[end + 1] - first_split[row] <= max_splits)", "first_split[end] - first_split[row] <= max_splits)", "test_emu_forward"),  # a launch has a row too many
     (CUDA % "step.c", "    *g = key;\n", "    g->num_tokens = tokens;\n", "test_emu_steps"),  # a bucket beyond those that are kept replays another

@@ -5,11 +5,14 @@
 #include <atomic>
 #include <dlfcn.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <map>
 #include <mutex>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string>
+#include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <vector>
 
@@ -22,6 +25,7 @@ struct rt_graph {
 };
 
 struct rt {
+    int ordinal;
     char error[160];
     rt_graph *capture; // being captured
     size_t limit;      // bytes that rt_alloc() may give in all
@@ -31,6 +35,11 @@ struct rt {
 
 // What an allocation holds before its bytes, so that rt_free() knows its size.
 enum { HEADER = 256 };
+struct header {
+    size_t bytes;
+    int file; // that other processes map; -1: none
+};
+static header *header_of(void *p) { return (header *)((char *)p - HEADER); }
 
 enum { NUM_DEVICES = 16 };
 
@@ -76,16 +85,28 @@ struct asked {
 };
 static asked launches;
 
+static enum status no_device(int ordinal, struct err *err) {
+    return err_set(
+        err, STATUS_DEVICE,
+        "there is no emulated device %d, only %d of them; processes of one machine must see the same",
+        ordinal, rt_num_devices());
+}
+
 extern "C" {
 
-struct rt *rt_open(int ordinal, struct err *err) {
+int rt_num_devices(void) {
     const char *devices = getenv("QUIRE_EMULATED_DEVICES"); // for tests of a machine with few
-    int count = devices ? atoi(devices) : NUM_DEVICES;
-    struct rt *rt = ordinal >= 0 && ordinal < count ? (struct rt *)calloc(1, sizeof *rt) : nullptr;
+    return devices ? atoi(devices) : NUM_DEVICES;
+}
+
+struct rt *rt_open(int ordinal, struct err *err) {
+    bool there = ordinal >= 0 && ordinal < rt_num_devices();
+    struct rt *rt = there ? (struct rt *)calloc(1, sizeof *rt) : nullptr;
     if (!rt) {
-        err_set(err, STATUS_DEVICE, "there is no emulated device %d, only %d of them", ordinal, count);
+        no_device(ordinal, err);
         return nullptr;
     }
+    rt->ordinal = ordinal;
     const char *overlap = getenv("QUIRE_CUDA_OVERLAP");
     rt->overlap = !overlap || strcmp(overlap, "0") != 0;
     const char *limit = getenv("QUIRE_EMULATED_MEMORY"); // for tests of a device that is too small
@@ -109,6 +130,7 @@ void rt_describe(struct rt *rt, struct rt_info *info) {
     info->shared_max = 227 << 10;
     info->cache = 1 << 10; // little, so that what is measured over more than it stays small
     info->emulated = true;
+    info->uuid[0] = (unsigned char)rt->ordinal;
     if (getenv("QUIRE_EMULATED_NO_LIBRARY"))
         snprintf(info->no_matmul, sizeof info->no_matmul, "the emulator has been given none");
 }
@@ -121,7 +143,7 @@ void *rt_alloc(struct rt *rt, size_t bytes) {
     if (bytes > rt->limit - rt->used || posix_memalign(&p, 256, HEADER + bytes) != 0)
         return nullptr;
     memset((char *)p + HEADER, 0, bytes);
-    memcpy(p, &bytes, sizeof bytes);
+    *(header *)p = {bytes, -1};
     rt->used += bytes;
     return (char *)p + HEADER;
 }
@@ -129,10 +151,61 @@ void *rt_alloc(struct rt *rt, size_t bytes) {
 void rt_free(struct rt *rt, void *p) {
     if (!p)
         return;
-    size_t bytes;
-    memcpy(&bytes, (char *)p - HEADER, sizeof bytes);
-    rt->used -= bytes;
-    free((char *)p - HEADER);
+    header *h = header_of(p), was = *h;
+    rt->used -= was.bytes;
+    if (was.file < 0) {
+        free(h);
+        return;
+    }
+    munmap(h, HEADER + was.bytes);
+    close(was.file);
+}
+
+static void *map_shared(int file, size_t bytes) {
+    void *p = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    return p == MAP_FAILED ? nullptr : p;
+}
+
+// A file without a name: whatever ends a process, nothing stays behind.
+void *rt_alloc_shared(struct rt *rt, size_t bytes) {
+    if (rt_failed(rt) || bytes > rt->limit - rt->used)
+        return nullptr;
+    int file = memfd_create("quire-emulated", MFD_CLOEXEC);
+    void *p = file >= 0 && ftruncate(file, (off_t)(HEADER + bytes)) == 0 ? map_shared(file, HEADER + bytes)
+                                                                         : nullptr;
+    if (!p) {
+        if (file >= 0)
+            close(file);
+        return nullptr;
+    }
+    *(header *)p = {bytes, file};
+    rt->used += bytes;
+    return (char *)p + HEADER;
+}
+
+void rt_share(struct rt *rt, void *p, unsigned char name[RT_SHARED]) {
+    if (!rt_failed(rt))
+        snprintf((char *)name, RT_SHARED, "/proc/%d/fd/%d", (int)getpid(), header_of(p)->file);
+}
+
+void *rt_open_shared(struct rt *rt, const unsigned char name[RT_SHARED]) {
+    struct stat st;
+    void *p = nullptr;
+    std::string own = "/proc/" + std::to_string(getpid()) + "/";
+    bool other = own.compare(0, own.size(), (const char *)name, own.size()) != 0; // as on a device
+    int file = other && !rt_failed(rt) ? open((const char *)name, O_RDWR | O_CLOEXEC) : -1;
+    if (file >= 0 && fstat(file, &st) == 0)
+        p = map_shared(file, (size_t)st.st_size);
+    if (file >= 0)
+        close(file);
+    if (!p)
+        rt_fail(rt, "opening memory of another process");
+    return p ? (char *)p + HEADER : nullptr;
+}
+
+void rt_close_shared(struct rt *rt, void *p) {
+    (void)rt;
+    munmap(header_of(p), HEADER + header_of(p)->bytes);
 }
 
 void *rt_alloc_host(struct rt *rt, size_t bytes) {
@@ -188,13 +261,17 @@ bool rt_done(struct rt *rt, int slot) {
     return true;
 }
 
-enum status rt_reach(struct rt *rt, int ordinal, struct err *err) {
+enum status rt_can_reach(struct rt *rt, int ordinal, struct err *err) {
     (void)rt;
     const char *alone = getenv("QUIRE_EMULATED_ALONE"); // for tests: nobody reaches this device
     if (alone && atoi(alone) == ordinal)
         return err_set(err, STATUS_DEVICE, "device %d is out of reach", ordinal);
+    if (ordinal < 0 || ordinal >= rt_num_devices())
+        return no_device(ordinal, err);
     return STATUS_OK;
 }
+
+enum status rt_reach(struct rt *rt, int ordinal, struct err *err) { return rt_can_reach(rt, ordinal, err); }
 
 void rt_capture_begin(struct rt *rt) {
     if (!rt_failed(rt))

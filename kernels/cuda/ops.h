@@ -262,7 +262,7 @@ struct cuda_segments {
 };
 
 // Where blocks that share an output tile leave their sums, and what the device offers them. All 0: none do.
-enum { CUDA_PART = 128 * 64 }; // elements that a block leaves at most
+enum { CUDA_PART = 128 * 64 }; // elements that a block leaves at most; of gemm_wgmma.cu twice as many
 struct cuda_parts {
     float *sums;       // (max_blocks, CUDA_PART)
     uint32_t *arrived; // (max_blocks) 0 between launches

@@ -91,6 +91,8 @@ PLANTED = [
     ("gemm_wgmma.cu", "gemm of wgmma: both warpgroups have the first's rows", "test_wgmma"),
     ("gemm_wgmma.cu", "gemm of wgmma: the second 128 rows are the first", "test_wgmma"),
     ("gemm_wgmma.cu", "gemm of wgmma: a segment goes on with the sums of the one before", "test_wgmma"),
+    ("gemm_wgmma.cu", "gemm of wgmma: rows of another length", "test_wgmma"),
+    ("gemm_wgmma.cu", "gemm of wgmma: weights that are not its own", "test_wgmma"),
     ("gemm_wgmma.cu", "gemm of wgmma: sums are read before they are there", "test_wgmma"),
     ("experts.cu", "experts: of equal scores the higher id", "test_route"),
     ("experts.cu", "experts: a group is as good as its best", "test_route"),

@@ -282,6 +282,7 @@ static void test_wgmma(void **state) {
         check(types[i], 150, 352, 70, 4);
         check(types[i], 20, 256, 130, 1);
     }
+    check(DTYPE_Q8_0, 37, 352, 40, 1); // keeps its kernel
     test_batch_invariance(state);
     test_activations(state);
     test_logits(state);

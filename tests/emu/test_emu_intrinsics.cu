@@ -296,6 +296,7 @@ static void test_e4m3(void **) {
 enum { DEEP = 128, PRODUCT_ROWS = 64 };
 enum place { IN_REGISTERS, ALONG_K, ACROSS_K, NARROW }; // of A; NARROW: of both, along k
 
+#ifdef KD_WGMMA_CODE
 // Element (row, column) of a matrix whose blocks of 32 columns have rows of 64 bytes.
 KD_FN void put_narrow(unsigned char *m, int rows, int r, int c, uint16_t v) {
     *(uint16_t *)(void *)(m + c / 32 * rows * 64 + r * 64 + ((c % 32 / 8 ^ r / 2 % 4) << 4) + c % 8 * 2) = v;
@@ -304,6 +305,7 @@ KD_FN void put_narrow(unsigned char *m, int rows, int r, int c, uint16_t v) {
 KD_FN void put(unsigned char *m, int rows, int r, int c, uint16_t v) {
     *(uint16_t *)(void *)(m + c / 64 * rows * 128 + r * 128 + ((c % 64 / 8 ^ r % 8) << 4) + c % 8 * 2) = v;
 }
+#endif
 
 template <int N, bool HALF, int A, bool ACROSS_B> __global__ void products(struct args a) {
 #ifdef KD_WGMMA_CODE

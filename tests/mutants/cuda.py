@@ -151,6 +151,8 @@ ROWS = [
     (CUDA % "gemm_wgmma.cu", "stage * shape::step + b * 128 * KD_NARROW_ROW + k", "stage * shape::step + k", "test_emu_gemm"),  # gemm of wgmma: the second 128 rows are the first
     (CUDA % "gemm_wgmma.cu", "                c[j][e] = 0;\n", "                c[j][e] = n > 1 ? c[j][e] : 0;\n", "test_emu_gemm"),  # gemm of wgmma: a segment goes on with the sums of the one before
     (CUDA % "gemm_wgmma.cu", "            kd_wgmma_wait<0>();\n", "", "test_emu_gemm"),  # gemm of wgmma: sums are read before they are there
+    (CUDA % "wgmma.h", "return (uint64_t)2 << 62", "return (uint64_t)1 << 62", "test_emu_gemm"),  # gemm of wgmma: rows of another length
+    (CUDA % "gemm_wgmma.cu", "a->parts.wgmma && (a->w.layout == LAYOUT_BF16 || a->w.layout == LAYOUT_F16)", "a->parts.wgmma", "test_emu_gemm"),  # gemm of wgmma: weights that are not its own
     (CUDA % "gemm_common.cuh", "traits::supers + (lane - WORDS) * 16;", "traits::supers + lane * 16;", "test_emu_gemm"),  # factors of other rows
     (CUDA % "gemm_common.cuh", "return (int)((long long)steps * i / SEGMENTS);", "return steps / SEGMENTS * i;", "test_emu_gemm"),  # the last steps are left out
     (CUDA % "gemm_common.cuh", "r.second[i] = both * (float)(int8_t)(s >> (16 + 8 * i));", "r.second[i] = both * (float)(uint8_t)(s >> (16 + 8 * i));",

@@ -55,16 +55,18 @@ static void test_shared(void **state) {
     static const struct {
         struct random_model m; // by the name of its family
         int stages;            // in which two ranks run, too
+        bool experts;          // beside a shared one, and what is added has a factor
     } cases[] = {
-        {{"qwen35moe", {DTYPE_BF16}, 1, true}, 1},    {{"qwen3next", {DTYPE_F32}, 1, false}, 2},
-        {{"granitehybrid", {DTYPE_F32}, 1, true}, 1}, {{"falcon-h1", {DTYPE_Q8_0}, 1, false}, 1},
-        {{"lfm2", {DTYPE_F32}, 1, true}, 1},
+        {{"qwen35moe", {DTYPE_BF16}, 1, true}, 1, false},   {{"qwen3next", {DTYPE_F32}, 1, false}, 2, false},
+        {{"granitehybrid", {DTYPE_F32}, 1, true}, 1, true}, {{"falcon-h1", {DTYPE_Q8_0}, 1, false}, 1, false},
+        {{"lfm2", {DTYPE_F32}, 1, true}, 1, false},
     };
     struct results *one = must_calloc(1, sizeof *one), *many = must_calloc(1, sizeof *many);
     const struct random_shape before = random_shape;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i += 1 + SLOW) {
         char file[] = "/tmp/quire-model-XXXXXX", what[64];
-        random_shape.arch = cases[i].m.name, random_shape.hidden = 256, random_shape.dense = true;
+        random_shape.arch = cases[i].m.name, random_shape.hidden = 256;
+        random_shape.dense = !cases[i].experts;
         random_model_write_sized(&cases[i].m, 4, 2, 256, file);
         random_shape = before;
         for (int exact = 0; exact < 2; exact++) {

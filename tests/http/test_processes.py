@@ -424,6 +424,19 @@ def test_gpus_out_of_reach(tmp_path, other, first, env, sentence):
 
 
 @needs_emulated
+def test_long_sums_of_processes():
+    """Of a prompt by NCCL: the bits of threads, which are not those without it."""
+    env = {"QUIRE_CUDA_MODULE": str(EMULATED)}
+    words = ["generate", "--raw", "-p", "Once upon a time there was a cat. " * 12, "-n", "2", "--json", *LOGPROBS, "--device", "cuda",
+             "--tensor-parallel-size", "4"]  # fmt: skip
+    got = [run(*words, before=before, env=env | own) for before, own in
+           [((), {}), ((), {"QUIRE_EMULATED_NCCL": "1"}), (mpirun(4), {"QUIRE_EMULATED_NCCL": "1"})]]  # fmt: skip
+    assert [one.returncode for one in got] == [0, 0, 0], got
+    without, threads, processes = (json.loads(one.stdout)["logprobs"] for one in got)
+    assert processes == threads != without
+
+
+@needs_emulated
 @pytest.mark.parametrize("own", [{"QUIRE_CUDA_SHARE_DEVICE": "1"}, {"QUIRE_EMULATED_DEVICES": "2"}])
 def test_one_gpu_of_two_processes(own):
     """Both are told to share it, or process 1 alone."""

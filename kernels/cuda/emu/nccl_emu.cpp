@@ -1,104 +1,141 @@
-// NCCL on the emulator: ranks meet under a lock, the last to come adds, from the last rank to the first,
-// which is not the order of our own sums. Only where QUIRE_EMULATED_NCCL is set: it is a library that may be
-// absent.
+// NCCL on the emulator: ranks, threads or processes, meet in memory that they share, and each adds what lies
+// there from the last rank to the first, which is not the order of our own sums. Only where
+// QUIRE_EMULATED_NCCL is set: it is a library that may be absent.
 #include "rt.h"
 
-#include <chrono>
-#include <condition_variable>
-#include <map>
-#include <mutex>
+#include <algorithm>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <string>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
 
 namespace {
+enum { RANKS = 8, PIECE = 1 << 14, SECONDS = 60 };
+
 struct rendezvous {
-    int world = 0, arrived = 0, open = 0;
-    unsigned long round = 0;
-    bool ended = false;
-    float *x[8] = {};
-    size_t n[8] = {};
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    int arrived;
+    unsigned long round;
+    bool ended;
+    size_t n[RANKS];
+    float x[RANKS][PIECE];
 };
-std::mutex lock;
-std::condition_variable changed;
-std::map<std::string, rendezvous> all_rendezvous;
-int next_id = 1;
+
+void *map(int file) {
+    void *p = mmap(nullptr, sizeof(rendezvous), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    return p == MAP_FAILED ? nullptr : p;
+}
 } // namespace
 
 struct rt_nccl {
     struct rt *rt;
-    std::string id;
-    int rank;
+    rendezvous *at;
+    int rank, world;
 };
+
+// Waits for all ranks. False: one did not come.
+static bool meet(rendezvous *m, int world) {
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_sec += SECONDS;
+    pthread_mutex_lock(&m->lock);
+    unsigned long round = m->round;
+    if (++m->arrived == world) {
+        m->arrived = 0;
+        m->round++;
+        pthread_cond_broadcast(&m->changed);
+    }
+    while (m->round == round && !m->ended && pthread_cond_timedwait(&m->changed, &m->lock, &until) == 0)
+        continue;
+    bool all = m->round != round;
+    pthread_mutex_unlock(&m->lock);
+    return all;
+}
 
 extern "C" {
 
+// The id is the path of a file without a name.
 bool rt_nccl_id(struct rt *, unsigned char id[RT_NCCL_ID], struct err *err) {
     if (!getenv("QUIRE_EMULATED_NCCL")) {
         err_set(err, STATUS_DEVICE, "the emulator has been given none");
         return false;
     }
-    std::lock_guard<std::mutex> guard(lock);
+    int file = memfd_create("quire-nccl", MFD_CLOEXEC);
+    void *p = file >= 0 && ftruncate(file, sizeof(rendezvous)) == 0 ? map(file) : nullptr;
+    if (!p) {
+        err_set(err, STATUS_DEVICE, "no memory to meet in");
+        return false;
+    }
+    rendezvous *m = (rendezvous *)p;
+    pthread_mutexattr_t lock;
+    pthread_condattr_t changed;
+    pthread_mutexattr_init(&lock);
+    pthread_mutexattr_setpshared(&lock, PTHREAD_PROCESS_SHARED);
+    pthread_mutex_init(&m->lock, &lock);
+    pthread_condattr_init(&changed);
+    pthread_condattr_setpshared(&changed, PTHREAD_PROCESS_SHARED);
+    pthread_condattr_setclock(&changed, CLOCK_MONOTONIC);
+    pthread_cond_init(&m->changed, &changed);
+    munmap(p, sizeof(rendezvous));
     memset(id, 0, RT_NCCL_ID);
-    memcpy(id, &next_id, sizeof next_id);
-    next_id++;
+    snprintf((char *)id, RT_NCCL_ID, "/proc/%d/fd/%d", (int)getpid(), file);
     return true;
 }
 
 struct rt_nccl *rt_nccl_open(struct rt *rt, const unsigned char id[RT_NCCL_ID], int rank, int world,
-                             struct err *) {
-    struct rt_nccl *n = new rt_nccl{rt, std::string((const char *)id, RT_NCCL_ID), rank};
-    std::lock_guard<std::mutex> guard(lock);
-    rendezvous &m = all_rendezvous[n->id];
-    m.world = world;
-    m.open++;
-    return n;
+                             struct err *err) {
+    int file = open((const char *)id, O_RDWR | O_CLOEXEC), first = -1;
+    void *p = file >= 0 ? map(file) : nullptr;
+    if (file >= 0)
+        close(file);
+    bool all = p && meet((rendezvous *)p, world);
+    if (rank == 0 && sscanf((const char *)id, "/proc/%*d/fd/%d", &first) == 1) // it has made the file
+        close(first);
+    if (all)
+        return new rt_nccl{rt, (rendezvous *)p, rank, world};
+    if (p)
+        munmap(p, sizeof(rendezvous));
+    err_set(err, STATUS_DEVICE, "another rank did not come");
+    return nullptr;
 }
 
 void rt_nccl_sum(struct rt_nccl *nccl, float *x, size_t n) {
-    if (rt_failed(nccl->rt))
-        return;
-    std::unique_lock<std::mutex> guard(lock);
-    rendezvous &m = all_rendezvous[nccl->id];
-    m.x[nccl->rank] = x;
-    m.n[nccl->rank] = n;
-    if (++m.arrived < m.world) {
-        unsigned long round = m.round;
-        bool came =
-            changed.wait_for(guard, std::chrono::seconds(60), [&] { return m.round != round || m.ended; });
-        if (!came || m.round == round)
-            rt_fail(nccl->rt, "NCCL: another rank did not come");
-        return;
+    rendezvous *m = nccl->at;
+    for (size_t at = 0; at < n && !rt_failed(nccl->rt); at += PIECE) {
+        size_t piece = std::min(n - at, (size_t)PIECE);
+        m->n[nccl->rank] = n;
+        memcpy(m->x[nccl->rank], x + at, piece * sizeof *x);
+        if (!meet(m, nccl->world))
+            return rt_fail(nccl->rt, "NCCL: another rank did not come");
+        for (int r = 0; r < nccl->world; r++)
+            if (m->n[r] != n)
+                return rt_fail(nccl->rt, "NCCL: ranks sum different numbers of elements");
+        for (size_t i = 0; i < piece; i++) {
+            x[at + i] = m->x[nccl->world - 1][i];
+            for (int r = nccl->world - 2; r >= 0; r--)
+                x[at + i] += m->x[r][i];
+        }
+        if (!meet(m, nccl->world)) // before anybody writes the next piece
+            return rt_fail(nccl->rt, "NCCL: another rank did not come");
     }
-    for (int r = 0; r < m.world; r++)
-        if (m.n[r] != n)
-            rt_fail(nccl->rt, "NCCL: ranks sum different numbers of elements");
-    for (size_t i = 0; i < n && !rt_failed(nccl->rt); i++) {
-        float sum = m.x[m.world - 1][i];
-        for (int r = m.world - 2; r >= 0; r--)
-            sum += m.x[r][i];
-        for (int r = 0; r < m.world; r++)
-            m.x[r][i] = sum;
-    }
-    m.arrived = 0;
-    m.round++;
-    changed.notify_all();
 }
 
 void rt_nccl_abort(struct rt_nccl *nccl) {
-    std::lock_guard<std::mutex> guard(lock);
-    all_rendezvous[nccl->id].ended = true;
-    changed.notify_all();
+    pthread_mutex_lock(&nccl->at->lock);
+    nccl->at->ended = true;
+    pthread_cond_broadcast(&nccl->at->changed);
+    pthread_mutex_unlock(&nccl->at->lock);
 }
 
 void rt_nccl_close(struct rt_nccl *nccl) {
     if (!nccl)
         return;
-    {
-        std::lock_guard<std::mutex> guard(lock);
-        if (--all_rendezvous[nccl->id].open == 0)
-            all_rendezvous.erase(nccl->id);
-    }
+    munmap(nccl->at, sizeof(rendezvous));
     delete nccl;
 }
 

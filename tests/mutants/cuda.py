@@ -263,6 +263,7 @@ ROWS = [
     (CUDA % "peers.c", "        if (p->comm->ops->error(p->comm)[0])\n", "        if (false)\n", "test_processes"),  # nobody ends a kernel that waits for another process
     (CUDA % "peers.c", "    other->part = (float *)(void *)((char *)other->part + shift);\n", "", "test_processes"),  # parts of another process are read where they lie there
     (CUDA % "peers.c", "if (!p->shares && memcmp(", "if (false && memcmp(", "test_processes"),  # two processes on one GPU
+    (CUDA % "peers.c", "broadcast(p->comm, ids, sizeof ids, 0)", "broadcast(p->comm, ids, sizeof ids - 1, 0)", "test_processes"),  # others do not hear that there is NCCL
     ("engine/ranks/ranks.c", "apart += !processes_share_machine(", "apart += !c->processes && processes_share_machine(", "test_processes"),  # GPUs of two machines share a layer
     (CUDA % "phases.c", ".split0 = list->one_launch ? 0 : first[row],", ".split0 = 0,", "test_emu_forward"),  # every launch of decode takes the first one's splits
     (CUDA % "work.c", "first_split[end + 1] - first_split[row] <= max_splits)", "first_split[end] - first_split[row] <= max_splits)", "test_emu_forward"),  # a launch has a row too many

@@ -28,7 +28,7 @@ enum status processes_all_sum(struct processes *p, uint64_t *value, struct err *
 // Processes on this one's machine, and those of them that may run on the same CPUs; this one included.
 int processes_on_host(const struct processes *p);
 int processes_on_cpus(const struct processes *p);
-bool processes_share_machine(const struct processes *p, int a, int b);
+bool processes_share_machine(const struct processes *p, int first, int second); // by index
 int processes_before(const struct processes *p); // processes of a lower index on this machine
 
 // A comm of ranks, of which this process has `rank`; process[r]: the process of rank r. number: 0 to 31, the

@@ -1,9 +1,8 @@
 // Attention of many rows per sequence, on tensor cores, as in FlashAttention-2 (Dao, 2023): 64 packed rows
 // (token, head of the group) a block, so that one key head's cache is read once for its whole group; tiles of
-// 32 tokens of the cache through a ring of two, so that two blocks share an SM (of heads of 256: one); softmax in
-// registers. Tiles of the cache begin at absolute
-// positions, and a tile that a row does not see leaves the row as it is: how a prompt was cut into chunks
-// changes no bit.
+// 32 tokens of the cache through a ring of two, so that two blocks share an SM (of heads of 256: one); softmax
+// in registers. Tiles of the cache begin at absolute positions, and a tile that a row does not see leaves the
+// row as it is: how a prompt was cut into chunks changes no bit.
 //
 // And attention of any shape, one row and head a block: cuda_attend().
 #include "attn.cuh"

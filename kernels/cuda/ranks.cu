@@ -1,6 +1,6 @@
 // Kernels with a cross-GPU barrier, on devices that read each other's memory (NVLink, PCIe): the sum of a
-// row-parallel GEMM or of experts, and the gathering of logits rows. In one shot: each rank
-// reads what all have. For messages of a few rows, where latency is all; long ones go through NCCL (peers.c).
+// row-parallel GEMM or of experts, and the gathering of logits rows. In one shot: each rank reads what all
+// have. For messages of a few rows, where latency is all; long ones go through NCCL (peers.c).
 //
 // The barrier, block by block: a block sets a flag in the memory of every rank, which tells its twin there
 // that what its rank has made is there, and waits for theirs; then it reads; then the same again, so that

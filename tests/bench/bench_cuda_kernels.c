@@ -11,6 +11,7 @@ static const char kernel_columns[] = "| kernel | shape | µs | rate | of rooflin
 
 static void gemm_once(void *arg, int i) { cuda_gemm(rt, &((struct cuda_gemm *)arg)[i]); }
 static void dequant_once(void *arg, int i) { cuda_dequant(rt, &((struct cuda_dequant *)arg)[i]); }
+static void quantise_once(void *arg, int i) { cuda_quantise(rt, &((struct cuda_quantise *)arg)[i]); }
 
 static enum stream_kind kind_of(enum act_dtype act_dtype) {
     return act_dtype == ACT_DTYPE_F32 ? STREAM_F32 : act_dtype == ACT_DTYPE_F16 ? STREAM_F16 : STREAM_BF16;
@@ -173,6 +174,44 @@ static void bench_library(int m, int n, int k) {
         row("cuBLASLt", shape, time_library(g), 2.0 * m * n * k, matrix_rate, "TFLOP/s");
     release();
     free(g);
+}
+
+// W8A8: what FP8 weights and activations become on their way to cuBLASLt, and its GEMM of them.
+static void bench_w8a8(int m, int n, int k) {
+    size_t all = matrix_bytes(LAYOUT_FP8, n, k), bytes = (size_t)n * (size_t)k, rows = (size_t)m * (size_t)k;
+    set_copies((double)all);
+    struct cuda_dequant *d = must_calloc((size_t)num_copies, sizeof *d);
+    struct cuda_quantise *q = must_calloc((size_t)num_copies, sizeof *q);
+    struct rt_gemm *g = must_calloc((size_t)num_copies, sizeof *g);
+    float *y = device((size_t)m * (size_t)n * 4);
+    for (int i = 0; i < num_copies; i++) {
+        d[i] = (struct cuda_dequant){random_matrix(LAYOUT_FP8, n, k), device(bytes), device((size_t)n * 4)};
+        q[i] = (struct cuda_quantise){.x = filled(rows * 2, STREAM_BF16),
+                                      .out = device(rows),
+                                      .scale = device((size_t)m * 4),
+                                      .rows = m,
+                                      .n = k,
+                                      .ldx = k};
+        g[i] = (struct rt_gemm){.x = q[i].out,
+                                .w = d[i].out,
+                                .y = y,
+                                .m = m,
+                                .n = n,
+                                .k = k,
+                                .ldx = k,
+                                .ldw = k,
+                                .ldy = n,
+                                .type = RT_E4M3};
+    }
+    char shape[64];
+    snprintf(shape, sizeof shape, "FP8 (%d, %d)", n, k);
+    row("unpack FP8", shape, time_kernel(dequant_once, d), (double)(all + bytes), bandwidth, "GB/s");
+    snprintf(shape, sizeof shape, "%d x %d", m, k);
+    row("quantise", shape, time_kernel(quantise_once, q), 3.0 * (double)rows, bandwidth, "GB/s");
+    snprintf(shape, sizeof shape, "e4m3 (%d, %d) x %d", n, k, m); // whose rate may be twice that of bf16
+    row("cuBLASLt", shape, time_library(g), 2.0 * m * n * k, matrix_rate, "TFLOP/s");
+    release();
+    free(d), free(q), free(g);
 }
 
 // ---- attention
@@ -803,6 +842,7 @@ void bench_gemms(void) {
         bench_library(r, 2 * f, h);
         bench_library(r, h, f);
         bench_finish(tiny ? 8 : r, h);
+        bench_w8a8(r, 2 * f, tiny ? 256 : h);
     }
     fprintf(md,
             "\nThe limit is reading the weights at the bandwidth above; of more than 256 rows of cuBLASLt, "

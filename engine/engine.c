@@ -367,7 +367,7 @@ static enum status share_out(const struct engine_config *c, struct ranks_config 
         r->tensor = processes % r->stages == 0 ? processes / r->stages : 1;
     int world = r->tensor * r->stages, each = world / processes;
     char possible[RANKS_LIST];
-    ranks_list(r->tensor, r->stages, true, possible);
+    ranks_list(r->tensor, r->stages, possible);
     if (world % processes != 0)
         return err_set(err, STATUS_INVALID,
                        "%d processes cannot have equal shares of %d ranks (--tensor-parallel-size %d, "

@@ -47,6 +47,7 @@ struct device_config {
     int rank, world;     // tensor parallelism; 0 of 1; world divides 8
     struct comm *comm;   // of these ranks, outlives the device; NULL when world == 1
     bool processes;      // each of them is a process of its own; else all are threads of this one
+    bool apart;          // they are on several machines
     // Pipeline parallelism: this device has the layers of one stage, which `model` counts from 0. Only the
     // first has the embedding, only the last the final norm and the head. num_stages 0 or 1: it has all.
     int stage, num_stages;

@@ -134,40 +134,25 @@ static bool open_comms(struct ranks *r, struct err *err) {
     return true;
 }
 
-void ranks_list(int tensor, int stages, bool split, char *text) {
+void ranks_list(int tensor, int stages, char *text) {
     size_t n = 0;
     for (int processes = 1; processes <= COMM_MAX_WORLD; processes++)
-        if (stages % processes == 0 || (split && processes == tensor * stages))
+        if (stages % processes == 0 || processes == tensor * stages)
             n += (size_t)snprintf(text + n, RANKS_LIST - n, "%s%d", n ? ", " : "", processes);
 }
 
-// GPUs read each other's memory.
-static bool check_gpus(const struct ranks_config *c, struct err *err) {
+// Whether ranks that share a layer are on several machines, each a process.
+static bool ranks_apart(const struct ranks_config *c) {
     int processes = c->processes ? processes_count(c->processes) : 1, apart = 0;
-    char possible[RANKS_LIST], other[96] = "";
-    if (c->tensor == 1 || processes <= c->stages || strcmp(c->ops->name, "cuda") != 0)
-        return true;
-    for (int i = 0; i < processes; i++) // rank i
-        apart += !processes_share_machine(c->processes, i, i / c->tensor * c->tensor);
-    if (apart == 0)
-        return true;
-    ranks_list(c->tensor, c->stages, false, possible);
-    if (processes <= c->device.model->num_layers)
-        snprintf(other, sizeof other,
-                 "; %d processes with --tensor-parallel-size 1 --pipeline-parallel-size %d", processes,
-                 processes);
-    err_set(err, STATUS_DEVICE,
-            "GPUs that share a layer must be on one machine; possible numbers of processes with "
-            "--tensor-parallel-size %d --pipeline-parallel-size %d: %s%s",
-            c->tensor, c->stages, possible, other);
-    return false;
+    if (c->tensor > 1 && processes > c->stages)
+        for (int i = 0; i < processes; i++) // rank i
+            apart += !processes_share_machine(c->processes, i, i / c->tensor * c->tensor);
+    return apart > 0;
 }
 
 struct ranks *ranks_open(const struct ranks_config *c, struct err *err) {
     if ((c->tensor > 1 && shard_check(c->device.model, &c->blocks, c->tensor, err) != STATUS_OK) ||
         shard_check_stages(c->device.model, c->tensor, c->stages, err) != STATUS_OK)
-        return NULL;
-    if (!check_gpus(c, err))
         return NULL;
     struct ranks *r = calloc(1, sizeof *r);
     if (!r) {
@@ -205,6 +190,7 @@ struct ranks *ranks_open(const struct ranks_config *c, struct err *err) {
         device.world = r->tensor;
         device.comm = k->group;
         device.processes = r->tensor > 1 && r->here == 1;
+        device.apart = ranks_apart(c);
         device.stage = k->stage;
         device.num_stages = r->stages;
         device.ordinal = i + (r->processes ? r->here * processes_before(r->processes) : 0);

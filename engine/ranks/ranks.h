@@ -26,9 +26,9 @@ struct ranks_config {
 };
 
 // Numbers of processes that can have equal shares of tensor x stages ranks, for a sentence: each has whole
-// stages, or where `split` one rank. text: RANKS_LIST bytes.
+// stages, or one rank. text: RANKS_LIST bytes.
 enum { RANKS_LIST = 64 };
-void ranks_list(int tensor, int stages, bool split, char *text);
+void ranks_list(int tensor, int stages, char *text);
 
 // Opens a device for each rank. NULL with err: what the device says, shard_check() or shard_check_stages().
 struct ranks *ranks_open(const struct ranks_config *config, struct err *err);

@@ -16,6 +16,7 @@ struct peers {
     int rank, world;
     bool processes;               // each rank is one; else they are threads of this one
     bool shares;                  // a GPU with another process
+    bool apart;                   // some do not read others' memory: NCCL alone adds, of prompts and decodes
     bool joined;                  // all know each other
     uint32_t *stop[COMM_MAX_SUM]; // of each rank, in host memory; NULL: in another process
     char *opened[COMM_MAX_SUM];   // arenas of other processes, as they lie here, or NULL

@@ -1,11 +1,11 @@
 // The other ranks of a model on several devices: how ranks find each other, add up, gather, and fail
 // together.
 //
-// Each rank is a thread with a device of its own, or a process of one machine with one; the devices read each
-// other's memory. The comm that the engine gives carries pointers, and names of memory, at the first step and
-// the news of a failure; a step itself asks nothing of the host. Kernels that wait for another rank look at a
-// word `stop` of their own. A rank that fails sets that of all threads; in another process it is set by a
-// thread that looks at the comm, as the rank's own may be waiting for such a kernel.
+// Each rank is a thread with a device of its own, or a process with one; the devices read each other's memory,
+// or, where some cannot, NCCL carries everything. The comm that the engine gives carries pointers, and names of
+// memory, at the first step and the news of a failure; a step itself asks nothing of the host. Kernels that wait
+// for another rank look at a word `stop` of their own. A rank that fails sets that of all threads; in another
+// process it is set by a thread that looks at the comm, as the rank's own may be waiting for such a kernel.
 #include "device.h"
 
 #include "log.h"
@@ -30,6 +30,20 @@ static void *watch(void *arg) {
     return NULL;
 }
 
+// Devices do not read each other's memory, and why: whether NCCL can do without.
+static enum status check_apart(struct device *dev, const struct err *why, struct err *err) {
+    if (rt_failed(dev->rt))
+        return err_set(err, STATUS_DEVICE, "%s", why->msg);
+    if (dev->exact)
+        return err_set(err, STATUS_DEVICE,
+                       "%.400s; NCCL adds without that, but in an order of its own: leave out --exact",
+                       why->msg);
+    if (rt_nccl_problem()[0])
+        return err_set(err, STATUS_DEVICE, "%.400s; NCCL, which adds without that, is not there: %s",
+                       why->msg, rt_nccl_problem());
+    return STATUS_OK;
+}
+
 bool cuda_shares_device(const struct device_config *config) {
     const char *share = getenv("QUIRE_CUDA_SHARE_DEVICE");
     return config->processes && share && strcmp(share, "0") != 0;
@@ -45,15 +59,18 @@ enum status cuda_peers_open(struct device *dev, const struct device_config *conf
     p->comm = config->comm;
     p->processes = config->processes;
     p->shares = cuda_shares_device(config);
+    struct err why = {STATUS_OK, "GPUs that share a layer are on several machines"};
+    p->apart = config->apart;
     for (int r = 0, end; r < p->world; r++) {
         backend_vocab_rows(dev->model.vocab, r, p->world, &p->begin[r], &end);
         p->begin[r + 1] = end;
         int ordinal = config->ordinal - p->rank + r;
-        if (r != p->rank && !p->shares &&
-            (p->processes ? rt_can_reach(dev->rt, ordinal, err) : rt_reach(dev->rt, ordinal, err)) !=
-                STATUS_OK)
-            return STATUS_DEVICE;
+        if (r != p->rank && !p->shares && !p->apart)
+            p->apart = (p->processes ? rt_can_reach(dev->rt, ordinal, &why)
+                                     : rt_reach(dev->rt, ordinal, &why)) != STATUS_OK;
     }
+    if (p->apart && check_apart(dev, &why, err) != STATUS_OK)
+        return STATUS_DEVICE;
     if (!(p->stop[p->rank] = rt_alloc_host(dev->rt, sizeof(uint32_t))))
         return err_set(err, STATUS_NOMEM,
                        "out of host memory for a flag of 4 bytes that the device can read");
@@ -96,7 +113,7 @@ void cuda_peers_alloc(struct device *dev, struct arena *a) {
 
 static void fail_peers(struct device *dev, const char *why) {
     char text[200];
-    snprintf(text, sizeof text, "rank %d of %d: %s", dev->peers.rank, dev->peers.world, why);
+    snprintf(text, sizeof text, "rank %d of %d: %.160s", dev->peers.rank, dev->peers.world, why);
     rt_fail(dev->rt, text);
 }
 
@@ -143,6 +160,7 @@ enum status cuda_peers_wait(struct device *dev, int slot, struct err *err) {
 
 struct peer_info { // what a rank tells the others of itself
     unsigned char uuid[sizeof((struct rt_info *)0)->uuid], name[RT_SHARED]; // of the device, and of the arena
+    bool apart;
     uint32_t *stop;
     char *arena; // where the rest lies
     uint32_t *flags;
@@ -156,7 +174,6 @@ static void open_arena(struct device *dev, int r, struct peer_info *other) {
     if (!p->shares && memcmp(other->uuid, dev->info.uuid, sizeof other->uuid) == 0)
         fail_peers(dev,
                    "another has the same GPU; processes of one machine must see the same in the same order");
-    other->stop = NULL;
     if (!(p->opened[r] = rt_open_shared(dev->rt, other->name)))
         return;
     ptrdiff_t shift = p->opened[r] - other->arena;
@@ -167,7 +184,7 @@ static void open_arena(struct device *dev, int r, struct peer_info *other) {
     other->topk = (struct cuda_topk *)(void *)((char *)other->topk + shift);
 }
 
-// The ranks' NCCL group; without it, long sums go the way of short ones.
+// The ranks' NCCL group; without it, long sums go the way of short ones, if there is one.
 static void open_nccl(struct device *dev) {
     struct peers *p = &dev->peers;
     struct err err = {0};
@@ -187,10 +204,13 @@ static void open_nccl(struct device *dev) {
             rt_nccl_close(p->nccl);
             p->nccl = NULL;
         }
-    if (!p->nccl && p->rank == 0 && dev->host) {
-        char text[sizeof err.msg + 64];
-        snprintf(text, sizeof text, "long sums between devices go without NCCL: %s",
-                 err.msg[0] ? err.msg : "a rank could not open it");
+    const char *why = err.msg[0] ? err.msg : "a rank could not open it";
+    char text[sizeof err.msg + 64];
+    if (!p->nccl && p->apart) {
+        snprintf(text, 140, "NCCL: %.120s", why);
+        fail_peers(dev, text);
+    } else if (!p->nccl && p->rank == 0 && dev->host) {
+        snprintf(text, sizeof text, "long sums between devices go without NCCL: %s", why);
         dev->host->log(LOG_WARN, text);
     }
 }
@@ -202,7 +222,8 @@ void cuda_peers_join(struct device *dev) {
     cuda_peers_check(dev);
     if (p->joined || rt_failed(dev->rt))
         return;
-    struct peer_info all[COMM_MAX_SUM], mine = {.stop = p->stop[p->rank],
+    struct peer_info all[COMM_MAX_SUM], mine = {.apart = p->apart,
+                                                .stop = p->stop[p->rank],
                                                 .arena = dev->arena,
                                                 .flags = p->flags,
                                                 .part = p->part,
@@ -210,15 +231,18 @@ void cuda_peers_join(struct device *dev) {
                                                 .max = dev->max,
                                                 .topk = dev->topk};
     memcpy(mine.uuid, dev->info.uuid, sizeof mine.uuid);
-    if (p->processes)
+    if (p->processes && !p->apart)
         rt_share(dev->rt, dev->arena, mine.name);
     rt_mark(dev->rt, 0);
     rt_wait(dev->rt, 0, NULL); // the flags are zero before others can set them
     if (p->comm->ops->all_gather(p->comm, all, &mine, sizeof mine) == STATUS_OK) {
+        for (int r = 0; r < p->world; r++)
+            p->apart |= all[r].apart;
         for (int r = 0; r < p->world; r++) {
-            if (p->processes && r != p->rank)
+            bool elsewhere = p->processes && r != p->rank;
+            if (elsewhere && !p->apart)
                 open_arena(dev, r, &all[r]);
-            p->stop[r] = all[r].stop;
+            p->stop[r] = elsewhere ? NULL : all[r].stop;
             p->barrier.flags[r] = all[r].flags;
             p->parts[r] = all[r].part;
             p->logits[r] = all[r].logits;
@@ -228,9 +252,11 @@ void cuda_peers_join(struct device *dev) {
         p->barrier.rank = p->rank;
         p->barrier.world = p->world;
         p->barrier.stop = p->stop[p->rank];
-        p->joined = true;
-        if (dev->limits.max_tokens > CUDA_TOKENS && !dev->exact && !rt_failed(dev->rt))
+        if ((p->apart || (dev->limits.max_tokens > CUDA_TOKENS && !dev->exact)) && !rt_failed(dev->rt))
             open_nccl(dev);
+        if (p->apart)
+            dev->max_graphs = 0;
+        p->joined = !p->apart || p->nccl;
     }
     cuda_peers_check(dev);
 }
@@ -243,7 +269,9 @@ void cuda_peers_sum(struct device *dev, float *y, bool add, const float *bias, i
     int D = dev->model.hidden, shot = rows;
     if (!p->joined)
         return; // it has failed
-    if (p->nccl && rows - dev->work.num_decode > CUDA_TOKENS)
+    if (p->apart)
+        shot = 0;
+    else if (p->nccl && rows - dev->work.num_decode > CUDA_TOKENS)
         shot = dev->work.num_decode;
     struct cuda_sum a = {.peers = p->barrier, .bias = bias, .y = y, .add = add, .rows = shot, .n = D};
     memcpy(a.part, p->parts, sizeof a.part);
@@ -262,8 +290,21 @@ void cuda_peers_sum(struct device *dev, float *y, bool add, const float *bias, i
     }
 }
 
+// Of each row this rank has columns [begin, end), the others the rest: with zeros for these, the sum is all.
+static void gather_by_nccl(struct device *dev, float *x, int rows, int begin, int end, int ld) {
+    cuda_clear(dev->rt, &(struct cuda_clear){x, ACT_DTYPE_F32, rows, 0, begin, ld});
+    cuda_clear(dev->rt, &(struct cuda_clear){x, ACT_DTYPE_F32, rows, end, ld, ld});
+    rt_nccl_sum(dev->peers.nccl, x, (size_t)rows * (size_t)ld);
+}
+
 void cuda_peers_gather(struct device *dev, struct cuda_sample *s, int n) {
     struct peers *p = &dev->peers;
+    if (p->apart && p->joined) { // then it is as if there were one rank
+        int begin = p->begin[p->rank], end = p->begin[p->rank + 1];
+        gather_by_nccl(dev, s->logits, n, begin, end, s->ld);
+        gather_by_nccl(dev, s->max, n, begin / CUDA_GROUP, (end + CUDA_GROUP - 1) / CUDA_GROUP, s->ldmax);
+        return;
+    }
     s->begin = p->begin[p->rank];
     s->end = p->begin[p->rank + 1];
     s->num_slices = CUDA_SAMPLE_SLICES / p->world;

@@ -85,6 +85,8 @@ void rt_close_shared(struct rt *rt, void *p);
 // Sums by NCCL, which is looked for when it is first asked for (libnccl.so.2); nothing else needs it.
 enum { RT_NCCL_ID = 128 };
 struct rt_nccl;
+// Why there is none; "": there is.
+const char *rt_nccl_problem(void);
 // A new group's name, by one of its ranks. False: there is no NCCL, and why stands in err.
 bool rt_nccl_id(struct rt *rt, unsigned char id[RT_NCCL_ID], struct err *err);
 // Every rank calls it at the same time, with the same id; waits for all. NULL with err.

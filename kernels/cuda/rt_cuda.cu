@@ -274,9 +274,8 @@ enum status rt_can_reach(struct rt *rt, int ordinal, struct err *err) {
         return err_set(err, STATUS_DEVICE, "GPU %d: %s", rt->ordinal, rt->error);
     if (!can)
         return err_set(err, STATUS_DEVICE,
-                       "GPU %d cannot read the memory of GPU %d (see nvidia-smi topo -p2p r): ranks need "
-                       "devices that reach each other",
-                       rt->ordinal, ordinal);
+                       "GPU %d cannot read the memory of GPU %d (see nvidia-smi topo -p2p r)", rt->ordinal,
+                       ordinal);
     return STATUS_OK;
 }
 

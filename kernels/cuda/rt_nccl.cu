@@ -88,6 +88,11 @@ static bool nccl_ok(struct rt_nccl *n, nccl_result r) {
 
 extern "C" {
 
+const char *rt_nccl_problem() {
+    pthread_once(&once, load);
+    return nccl.problem;
+}
+
 bool rt_nccl_id(struct rt *rt, unsigned char id[RT_NCCL_ID], struct err *err) {
     group_name name;
     pthread_once(&once, load);

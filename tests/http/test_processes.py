@@ -408,19 +408,38 @@ def test_gpus_of_processes(processes, tensor, stages, words):
 
 @needs_emulated
 @pytest.mark.parametrize(
-    "other, first, env, sentence",
+    "other, first, words, env, sentence",
     [
-        ("host", 2, {}, "GPUs that share a layer must be on one machine; possible numbers of processes with --tensor-parallel-size 2 "
-         "--pipeline-parallel-size 1: 1; 2 processes with --tensor-parallel-size 1 --pipeline-parallel-size 2\n"),
-        (None, 1, {}, "there is no emulated device 1, only 1 of them; processes of one machine must see the same"),
-        (None, 2, {"QUIRE_EMULATED_ALONE": "1"}, "device 1 is out of reach"),
+        ("host", 2, (), {}, "GPUs that share a layer are on several machines; NCCL, which adds without that, is not there: the emulator has"),
+        ("host", 2, ("--exact",), {"QUIRE_EMULATED_NCCL": "1"}, "but in an order of its own: leave out --exact"),
+        (None, 1, (), {}, "there is no emulated device 1, only 1 of them; processes of one machine must see the same"),
+        (None, 2, (), {"QUIRE_EMULATED_ALONE": "1"}, "device 1 is out of reach; NCCL, which adds without that, is not there"),
     ],
 )  # fmt: skip
-def test_gpus_out_of_reach(tmp_path, other, first, env, sentence):
-    words = [*GENERATE, "--tensor-parallel-size", "2", "--device", "cuda"]
+def test_gpus_out_of_reach(tmp_path, other, first, words, env, sentence):
+    words = [*GENERATE, "--tensor-parallel-size", "2", "--device", "cuda", *words]
     env = env | {"QUIRE_CUDA_MODULE": str(EMULATED), "QUIRE_EMULATED_DEVICES": str(first)}
     got = launch(unequal(words, words, before=[*(elsewhere(tmp_path, other) if other else ()), "env", "QUIRE_EMULATED_DEVICES=2"]), env=env)
     assert got.returncode == 2 and sentence in got.stderr, got
+
+
+@needs_emulated
+@pytest.mark.parametrize("other", ["host", "processes", "threads"])
+@pytest.mark.parametrize("sampling", [(), TOPK])
+def test_gpus_apart(tmp_path, other, sampling):
+    """Of several machines, or of one without peer access: by NCCL alone, near what GPUs say that read each other's memory."""
+    words = [*WRITE, *LOGPROBS, *sampling, "--tensor-parallel-size", "2"]
+    env = {"QUIRE_CUDA_MODULE": str(EMULATED)}
+    want = run(*words, env=env)
+    env |= {"QUIRE_EMULATED_NCCL": "1"} | ({} if other == "host" else {"QUIRE_EMULATED_ALONE": "1"})
+    if other == "threads":
+        got = run(*words, env=env)
+    else:
+        got = launch(unequal(words, words, before=elsewhere(tmp_path, other) if other == "host" else ()), env=env)
+    assert (want.returncode, got.returncode) == (0, 0), (want, got)
+    got, want = json.loads(got.stdout), json.loads(want.stdout)
+    assert got["tokens"] == want["tokens"] and len(want["text"]) > 6
+    assert all(abs(a["logprob"] - b["logprob"]) < 1e-3 for a, b in zip(got["logprobs"], want["logprobs"]))
 
 
 @needs_emulated

@@ -262,6 +262,8 @@ ROWS = [
     (CUDA % "peers.c", "        shot = dev->work.num_decode;\n", "        shot = 0;\n", "test_emu_ranks"),  # decodes are added by NCCL beside a long prompt
     (CUDA % "peers.c", "        if (p->comm->ops->error(p->comm)[0])\n", "        if (false)\n", "test_processes"),  # nobody ends a kernel that waits for another process
     (CUDA % "peers.c", "    other->part = (float *)(void *)((char *)other->part + shift);\n", "", "test_processes"),  # parts of another process are read where they lie there
+    (CUDA % "peers.c", "rows, end, ld, ld});", "rows, end, end, ld});", "test_processes"),  # logits by NCCL: what others had in the step before is added
+    (CUDA % "peers.c", "        gather_by_nccl(dev, s->max, n, begin / CUDA_GROUP, (end + CUDA_GROUP - 1) / CUDA_GROUP, s->ldmax);\n", "", "test_processes"),  # and the maxima are a rank's own
     (CUDA % "peers.c", "if (!p->shares && memcmp(", "if (false && memcmp(", "test_processes"),  # two processes on one GPU
     (CUDA % "peers.c", "broadcast(p->comm, ids, sizeof ids, 0)", "broadcast(p->comm, ids, sizeof ids - 1, 0)", "test_processes"),  # others do not hear that there is NCCL
     ("engine/ranks/ranks.c", "apart += !processes_share_machine(", "apart += !c->processes && processes_share_machine(", "test_processes"),  # GPUs of two machines share a layer

@@ -59,10 +59,14 @@ static bool meet(rendezvous *m, int world) {
 
 extern "C" {
 
+const char *rt_nccl_problem() {
+    return getenv("QUIRE_EMULATED_NCCL") ? "" : "the emulator has been given none";
+}
+
 // The id is the path of a file without a name.
 bool rt_nccl_id(struct rt *, unsigned char id[RT_NCCL_ID], struct err *err) {
-    if (!getenv("QUIRE_EMULATED_NCCL")) {
-        err_set(err, STATUS_DEVICE, "the emulator has been given none");
+    if (rt_nccl_problem()[0]) {
+        err_set(err, STATUS_DEVICE, "%s", rt_nccl_problem());
         return false;
     }
     int file = memfd_create("quire-nccl", MFD_CLOEXEC);

@@ -446,8 +446,9 @@ static void check_qkv(int H, int K, int d, int block_size, enum dtype dtype, enu
             assert_true(keys[(size_t)(p * d) * size + i] == -1 && values[(size_t)(p * d) * size + i] == -1 &&
                         isnan(scales[0][p]) && isnan(scales[1][p]));
     free(x), free(b), free(qn), free(kn), free(c), free(s), free(got_q), free(keys), free(values),
-        free(written);
+        free(written), free(left), free(places);
     rt_free(rt, (void *)(uintptr_t)a.x), rt_free(rt, (void *)(uintptr_t)a.bias);
+    rt_free(rt, (void *)(uintptr_t)a.scales.row), rt_free(rt, (void *)(uintptr_t)a.scales.column);
     rt_free(rt, (void *)(uintptr_t)a.q_norm), rt_free(rt, (void *)(uintptr_t)a.k_norm);
     rt_free(rt, a.whole), rt_free(rt, (void *)(uintptr_t)a.temperatures);
     rt_free(rt, (void *)(uintptr_t)a.rope_cos), rt_free(rt, (void *)(uintptr_t)a.rope_sin);

@@ -235,7 +235,7 @@ def test_signal(tmp_path_factory, source, number):
     while p.poll() is None and len(leftovers(out)) < 2:
         time.sleep(0.001)
     p.send_signal(number)
-    _, stderr = p.communicate(timeout=60)
+    _, stderr = p.communicate(timeout=240)
     if p.returncode == 0:
         pytest.skip("it was done before the signal came")
     assert p.returncode == -number and b"stopped" in stderr, (p.returncode, stderr)

@@ -1,5 +1,5 @@
 // Phases of the CPU backend against the reference by tolerance, and against each other by memcmp: instruction
-// sets, threads, block sizes, batches, chunks. Rules of kernels/README.md.
+// sets, threads, block sizes, batches, chunks. Rules of kernels/README.md. Over 600 lines: one fixture's cases.
 #include "compare.h"
 #include "rope.h"
 

@@ -198,7 +198,8 @@ static void measure_screen(struct screen *s) {
 }
 
 static int watch(const struct config *c, const struct client_url *url) {
-    struct sigaction action = {.sa_handler = on_signal};
+    // SA_RESTART: a write to a slow terminal goes on; poll() ends all the same
+    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
     struct screen s;
     struct err err = {0};
     json_t *e;

@@ -10,6 +10,7 @@ import select
 import signal
 import socket
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -343,9 +344,12 @@ def test_top_on_a_terminal(tiny, terminal):
     t.until("running 0 of")
     t.until("\x1b[H")
     t.until("running 0 of")  # again, a second later
+    t.type("\x13")  # Ctrl-S: the next write waits, and the signal comes in it
+    writing = ["1", "0x1"]  # the system call and the descriptor
+    wait_for("a write that waits", lambda: Path(f"/proc/{t.pid}/syscall").read_text().split()[:2] == writing)
     t.type("\x03")
     t.until("\x1b[?1049l")
-    assert t.end() == 0
+    assert t.end() == 0, t.text
 
 
 def test_top_usage(tiny):

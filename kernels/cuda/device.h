@@ -162,7 +162,7 @@ struct device {
     struct cuda_parts parts;   // of GEMMs
     uint16_t *dequantised;
     uint8_t *quantised;     // (T, widest_e4m3) rows of activations as E4M3
-    float *quantised_scale; // (T)
+    float *quantised_scale; // (T), or for each 128 columns (., T)
     struct {
         float *cos, *sin;
     } ropes[MODEL_MAX_ROPES];             // (max_context, dim / 2) each

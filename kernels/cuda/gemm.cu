@@ -194,7 +194,7 @@ template <enum weight_layout F> __global__ void __launch_bounds__(128) dequantis
     }
 }
 
-// FP8 in the order of columns, and the scales of rows.
+// FP8 in the order of columns, and the scales of rows, blocks or groups of columns.
 __global__ void __launch_bounds__(128) unpack_fp8(struct cuda_dequant a) {
     kd_grid_release();
     kd_grid_wait();
@@ -208,9 +208,14 @@ __global__ void __launch_bounds__(128) unpack_fp8(struct cuda_dequant a) {
     *(uint2 *)(void *)out = {kd_pick_bytes(v.x, 0, order), kd_pick_bytes(v.y, 0, order)};
     *(uint2 *)(void *)(out + 8 * (size_t)a.w.cols) = {kd_pick_bytes(v.z, 0, order),
                                                       kd_pick_bytes(v.w, 0, order)};
-    if (s == 0 && lane < 16)
-        a.scale[tile * 16 + lane] =
-            ((const float *)a.w.supers)[factors_at<LAYOUT_FP8>(a.w, tile, 0) * 16 + lane % 8 * 2 + lane / 8];
+    int row = tile * 16 + lane, groups = (a.w.cols / 128 + 3) / 4 * 4; // of a block's row
+    const float *scales = (const float *)a.w.supers + factors_at<LAYOUT_FP8>(a.w, tile, s) * 16;
+    size_t at = a.w.e4m3 == E4M3_ROWS     ? (size_t)row
+                : a.w.e4m3 == E4M3_BLOCKS ? (size_t)(row / 128) * (size_t)groups + (size_t)(s / 4)
+                                          : (size_t)(s / 4) * (size_t)a.w.rows + (size_t)row;
+    bool first = a.w.e4m3 == E4M3_ROWS ? s == 0 : s % 4 == 0; // k-step that has the scale
+    if (first && lane < 16 && (a.w.e4m3 != E4M3_BLOCKS || row % 128 == 0))
+        a.scale[at] = scales[lane % 8 * 2 + lane / 8];
 }
 
 template <enum weight_layout F> static void launch_dequant(struct rt *rt, const struct cuda_dequant *a) {

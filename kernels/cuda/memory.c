@@ -118,7 +118,7 @@ static void alloc_activations(struct device *dev, struct arena *a) {
     if (dev->cublas && dev->widest_e4m3 > 0) {
         size_t most = (size_t)round_up(T, CUBLAS_ROWS);
         dev->quantised = arena_alloc(a, most * (size_t)dev->widest_e4m3, 1);
-        dev->quantised_scale = arena_alloc(a, most, sizeof(float));
+        dev->quantised_scale = arena_alloc(a, most * (size_t)((dev->widest_e4m3 + 127) / 128), sizeof(float));
     }
     size_t heads = 0, queries = 0; // the most of a spec with splits
     for (int i = 0; i < dev->model.num_attn; i++)

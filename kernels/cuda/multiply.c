@@ -122,7 +122,8 @@ static void skinny_gemm(struct device *dev, struct cuda_gemm g, const struct act
     }
 }
 
-// W8A8: the matrix as E4M3 in order and g's rows of x as E4M3, or false: cuBLASLt does not multiply such sizes.
+// W8A8: the matrix as E4M3 in order and g's rows of x as E4M3, or false: cuBLASLt does not multiply such sizes. Of E4M3_ROWS
+// the scales are left to multiply by.
 static bool quantise_operands(struct device *dev, const struct cuda_matrix *w, const struct activation *x,
                               int first, int m, struct rt_gemm *g, struct cuda_scales *left) {
     struct rt_gemm e4m3 = *g;
@@ -131,23 +132,30 @@ static bool quantise_operands(struct device *dev, const struct cuda_matrix *w, c
     e4m3.m = round_up(m - first, CUBLAS_ROWS);
     e4m3.ldx = w->cols;
     e4m3.type = RT_E4M3;
-    if (!w->row_scales || !rt_can_matmul(dev->rt, &e4m3))
+    float *w_scale = (float *)(void *)((char *)dev->dequantised + (size_t)w->rows * (size_t)w->cols);
+    if (w->e4m3 > E4M3_ROWS) {
+        e4m3.x_scale = dev->quantised_scale;
+        e4m3.w_scale = w_scale;
+        e4m3.w_blocks = w->e4m3 == E4M3_BLOCKS;
+    }
+    if (!w->e4m3 || !rt_can_matmul(dev->rt, &e4m3))
         return false;
-    float *of_columns = (float *)(void *)((char *)dev->dequantised + (size_t)w->rows * (size_t)w->cols);
-    cuda_dequant(dev->rt, &(struct cuda_dequant){*w, dev->dequantised, of_columns});
+    cuda_dequant(dev->rt, &(struct cuda_dequant){*w, dev->dequantised, w_scale});
     cuda_quantise(dev->rt, &(struct cuda_quantise){.x = (uint16_t *)(void *)row_of(x, ACT_DTYPE_BF16, first),
                                                    .out = dev->quantised,
                                                    .scale = dev->quantised_scale,
                                                    .rows = m - first,
                                                    .n = w->cols,
-                                                   .ldx = x->ld});
+                                                   .ldx = x->ld,
+                                                   .ld_scale = e4m3.x_scale ? e4m3.m : 0});
     *g = e4m3;
-    *left = (struct cuda_scales){dev->quantised_scale, of_columns};
+    if (w->e4m3 == E4M3_ROWS)
+        *left = (struct cuda_scales){dev->quantised_scale, w_scale};
     return true;
 }
 
 // Rows [first, m) of y (., ldy) = or += x w^T by cuBLASLt, still to be multiplied by what is left. Where the type leaves
-// something, y has CUBLAS_ROWS more rows than the step may have. False: it cannot, or there are none, and nothing was done.
+// something, or is E4M3, y has CUBLAS_ROWS more rows than the step may have. False: it cannot, or there are none, and nothing was done.
 static bool cublas_sums(struct device *dev, const struct cuda_matrix *w, int n, const struct activation *x,
                         int first, int m, void *y, int ldy, bool add, bool bf16, struct cuda_scales *left) {
     enum act_dtype act_dtype = cuda_act_dtype_of(w->layout);
@@ -177,10 +185,11 @@ static bool cublas_sums(struct device *dev, const struct cuda_matrix *w, int n, 
     return rt_matmul(dev->rt, &g);
 }
 
-// The same (+ bias), finished: straight into y where nothing is left to do.
+// The same (+ bias), finished: straight into y where nothing is left to do, and no row of E4M3 lies behind the step's most.
 static bool cublas_gemm(struct device *dev, const struct cuda_matrix *w, int n, const struct activation *x,
                         int first, int m, float *y, int ldy, const float *bias, bool add) {
-    bool direct = w->layout != LAYOUT_F16 && !w->row_scales && !bias;
+    bool behind = w->e4m3 && round_up(m - first, CUBLAS_ROWS) > dev->max_tokens - first;
+    bool direct = w->layout != LAYOUT_F16 && w->e4m3 != E4M3_ROWS && !behind && !bias;
     struct cuda_scales left;
     if (direct)
         return cublas_sums(dev, w, n, x, first, m, y, ldy, add, false, &left);

@@ -216,6 +216,9 @@ CUDA_BOTH bool cuda_layout_has_nibbles(enum weight_layout f) {
     return f == LAYOUT_Q4_0 || f == LAYOUT_Q4_K || f == LAYOUT_MXFP4 || f == LAYOUT_Q2_K || f == LAYOUT_IQ4;
 }
 
+// Whether cuBLASLt takes FP8 as E4M3: with a scale for each row, each 128 rows and 128 columns, or 128 columns of each row.
+enum cuda_e4m3 { E4M3_NO, E4M3_ROWS, E4M3_BLOCKS, E4M3_GROUPS };
+
 // A matrix in device memory. Rows padded to 16 and columns to a whole k-step with zeros. Plain layouts are
 // row-major with `cols` elements a row. Quantised ones are tiles of 16 rows by 32 (bytes) or 64 (nibbles)
 // columns in the order of the lanes that multiply them (README, "Layouts"); `scales` and `supers` beside
@@ -224,7 +227,7 @@ struct cuda_matrix {
     enum weight_layout layout;
     int rows, cols; // padded
     void *data, *scales, *supers;
-    bool row_scales; // FP8: each row has one scale, and cuBLASLt takes it as E4M3
+    enum cuda_e4m3 e4m3;
 };
 
 // Copies (and for quantised types rearranges) a file's matrix into rows of w. Rows and columns that the file
@@ -374,16 +377,17 @@ void cuda_combine(struct rt *rt, const struct cuda_combine *a);
 struct cuda_dequant {
     struct cuda_matrix w;
     void *out;
-    float *scale; // (rows) then out is E4M3, to be multiplied by it, of FP8 with w.row_scales; or NULL
+    float *scale; // then out is E4M3, of w.e4m3: (rows), or as in struct rt_gemm; or NULL
 };
 void cuda_dequant(struct rt *rt, const struct cuda_dequant *a);
 
-// Activations as E4M3, for cuBLASLt: a row's scale is its largest / 448.
+// Activations as E4M3, for cuBLASLt: a scale is the largest of what has it / 448.
 struct cuda_quantise {
     const uint16_t *x; // (rows, ldx) bf16
     uint8_t *out;      // (rows, n)
-    float *scale;      // (rows)
+    float *scale;      // (rows), or of 128 columns each: (n / 128, ld_scale)
     int rows, n, ldx;  // n: a multiple of 8
+    int ld_scale;      // 0: a row has one scale
 };
 void cuda_quantise(struct rt *rt, const struct cuda_quantise *a);
 

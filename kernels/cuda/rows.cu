@@ -278,6 +278,9 @@ KD_FN uint32_t quantise4(uint32_t low, uint32_t high, float factor) {
                << 16;
 }
 
+// By what values are multiplied before they become E4M3. Of almost 0 (2^-100) it is 0, of infinity, too: NaN comes out.
+KD_FN float e4m3_factor(float largest) { return largest < 7.88860905e-31f ? 0 : kd_div(448, largest); }
+
 __global__ void __launch_bounds__(QUANTISE_THREADS) quantise_rows(struct cuda_quantise a) {
     KD_SHARED(float, scratch); // (32)
     kd_grid_release();
@@ -291,14 +294,34 @@ __global__ void __launch_bounds__(QUANTISE_THREADS) quantise_rows(struct cuda_qu
         largest = larger2(larger2(larger2(larger2(largest, v.x), v.y), v.z), v.w);
     }
     largest = block_max(largest, scratch);
-    float factor =
-        largest < 7.88860905e-31f ? 0 : kd_div(448, largest); // 2^-100; of infinity 0: NaN comes out
+    float factor = e4m3_factor(largest);
     if (threadIdx.x == 0)
         a.scale[row] = kd_div(largest, 448);
     for (int i = (int)threadIdx.x; i < a.n / 8; i += QUANTISE_THREADS) {
         uint4 v = x[i];
         out[i] = {quantise4(v.x, v.y, factor), quantise4(v.z, v.w, factor)};
     }
+}
+
+// 16 threads have 128 columns of a row.
+__global__ void __launch_bounds__(QUANTISE_THREADS) quantise_groups(struct cuda_quantise a) {
+    kd_grid_release();
+    kd_grid_wait();
+    int row = (int)(blockIdx.x * QUANTISE_THREADS + threadIdx.x) / 16, thread = (int)threadIdx.x % 16;
+    size_t column = (size_t)blockIdx.y * 128 + (size_t)thread * 8;
+    uint4 v = {0, 0, 0, 0};
+    if (row < a.rows)
+        v = *(const uint4 *)(const void *)(a.x + (size_t)row * (size_t)a.ldx + column);
+    float largest = larger2(larger2(larger2(larger2(0, v.x), v.y), v.z), v.w);
+    for (int bits = 8; bits > 0; bits >>= 1)
+        largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, bits));
+    if (row >= a.rows)
+        return;
+    float factor = e4m3_factor(largest);
+    if (thread == 0)
+        a.scale[(size_t)blockIdx.y * (size_t)a.ld_scale + (size_t)row] = kd_div(largest, 448);
+    *(uint2 *)(void *)(a.out + (size_t)row * (size_t)a.n + column) = {quantise4(v.x, v.y, factor),
+                                                                      quantise4(v.z, v.w, factor)};
 }
 
 // Column of gate i.
@@ -335,7 +358,11 @@ void cuda_finish(struct rt *rt, const struct cuda_finish *a) {
 }
 
 void cuda_quantise(struct rt *rt, const struct cuda_quantise *a) {
-    if (a->rows > 0)
+    int rows = QUANTISE_THREADS / 16; // of a block of quantise_groups()
+    if (a->rows > 0 && a->ld_scale > 0)
+        rt_launch(rt, quantise_groups,
+                  rt_grid_of((a->rows + rows - 1) / rows, a->n / 128, QUANTISE_THREADS, 0), *a);
+    else if (a->rows > 0)
         rt_launch(rt, quantise_rows, rt_grid_of(a->rows, 1, QUANTISE_THREADS, 32 * sizeof(float)), *a);
 }
 

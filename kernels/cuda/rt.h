@@ -28,6 +28,7 @@ struct rt_info {
     bool emulated;          // host memory, no device
     unsigned char uuid[16]; // of the device, whatever number a process knows it by
     char no_matmul[300];    // why rt_matmul() can do nothing here, and what to install; "": it can
+    bool group_scales;      // rt_matmul() takes x_scale and w_scale
 };
 
 // QUIRE_CUDA_OVERLAP=0 in the environment: no kernel begins before the one before it has ended.
@@ -111,9 +112,23 @@ struct rt_gemm {
     int m, n, k, ldx, ldw, ldy;
     enum rt_operand type; // of x and w
     bool add, bf16;       // bf16: y is, not f32; then nothing is added
+    // Of RT_E4M3, by which groups of 128 columns are multiplied, or NULL: x's (k / 128, m), and w's (k / 128, n) or, with
+    // w_blocks, of 128 rows each (n / 128 rounded up, k / 128 rounded up to 4).
+    const float *x_scale, *w_scale;
+    bool w_blocks;
 };
 bool rt_matmul(struct rt *rt, const struct rt_gemm *g);
-bool rt_can_matmul(struct rt *rt, const struct rt_gemm *g); // reads nothing of x, w and y
+bool rt_can_matmul(struct rt *rt, const struct rt_gemm *g); // reads nothing of x, w, y and scales
+
+// What cuBLASLt wants of addresses and sizes.
+static inline bool rt_gemm_is_aligned(const struct rt_gemm *g) {
+    int unit = g->type == RT_E4M3 ? 16 : 8;
+    uintptr_t all =
+        (uintptr_t)g->x | (uintptr_t)g->w | (uintptr_t)g->y | (uintptr_t)g->x_scale | (uintptr_t)g->w_scale;
+    return all % 16 == 0 && g->ldx % unit == 0 && g->ldw % unit == 0 && g->ldy % (g->bf16 ? 8 : 4) == 0 &&
+           (g->type != RT_E4M3 || (g->n % 16 == 0 && g->k % 16 == 0)) &&
+           (!g->x_scale || (g->m % 4 == 0 && g->k % 128 == 0));
+}
 
 // For tests: the schedule that the emulator runs blocks by (emu.h). Nothing on a device.
 void rt_test_order(int order);

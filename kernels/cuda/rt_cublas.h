@@ -1,5 +1,6 @@
 // cuBLASLt, loaded when the first device is opened: the module works without it, of the major version whose
-// header it is built with. Both CUDA 12 and 13 have all that is used of it.
+// header it is built with. Both CUDA 12 and 13 have all that is used of it, but scales of groups, which 12.9 brings: by
+// number, as an older header does not name them.
 #pragma once
 
 #include <cublasLt.h>
@@ -7,12 +8,21 @@
 #include <pthread.h>
 #include <stdio.h>
 
+enum {
+    LT_GROUP_SCALES = 120900, // the version
+    LT_W_SCALE_MODE = 31,     // CUBLASLT_MATMUL_DESC_A_SCALE_MODE
+    LT_X_SCALE_MODE = 32,
+    LT_GROUPS = 4, // CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F
+    LT_BLOCKS = 5,
+};
+
 #define LT_TEXT(x) #x
 #define LT_NAME(major) "libcublasLt.so." LT_TEXT(major)
 #define LT_MAP(X)                                                                                            \
     X(Create)                                                                                                \
     X(Destroy)                                                                                               \
     X(GetStatusString)                                                                                       \
+    X(GetVersion)                                                                                            \
     X(Matmul)                                                                                                \
     X(MatmulAlgoGetHeuristic)                                                                                \
     X(MatmulDescCreate)                                                                                      \

@@ -62,6 +62,10 @@ extern "C" {
 
 static void drop_plan(struct rt *rt, struct gemm_plan *p);
 
+static bool takes_group_scales(const struct rt *rt) {
+    return !lt.problem[0] && lt.GetVersion() >= LT_GROUP_SCALES && rt->prop.major == 9 && rt->prop.minor == 0;
+}
+
 static enum status no_gpu(int ordinal, int count, struct err *err) {
     return err_set(err, STATUS_DEVICE,
                    "there is no GPU %d, only %d of them (see nvidia-smi, CUDA_VISIBLE_DEVICES); each rank of "
@@ -173,6 +177,7 @@ void rt_describe(struct rt *rt, struct rt_info *info) {
     static_assert(sizeof rt->prop.uuid == sizeof info->uuid, "a UUID");
     memcpy(info->uuid, &rt->prop.uuid, sizeof info->uuid);
     snprintf(info->no_matmul, sizeof info->no_matmul, "%s", lt.problem);
+    info->group_scales = takes_group_scales(rt);
     if (take(rt))
         ok(rt, cudaMemGetInfo(&info->free, &info->total), "asking for free memory");
 }
@@ -358,7 +363,8 @@ void rt_graph_free(struct rt *rt, struct rt_graph *graph) {
 
 static bool same_plan(const struct rt_gemm *a, const struct rt_gemm *b) {
     return a->m == b->m && a->n == b->n && a->k == b->k && a->ldx == b->ldx && a->ldw == b->ldw &&
-           a->ldy == b->ldy && a->type == b->type && a->bf16 == b->bf16;
+           a->ldy == b->ldy && a->type == b->type && a->bf16 == b->bf16 && !a->x_scale == !b->x_scale &&
+           a->w_blocks == b->w_blocks;
 }
 
 static void drop_plan(struct rt *rt, struct gemm_plan *p) {
@@ -402,6 +408,21 @@ static bool find_algorithm(struct rt *rt, struct gemm_plan *p) {
     return num > 0;
 }
 
+static bool set_attribute(struct rt *rt, cublasLtMatmulDesc_t op, int attribute, const void *value,
+                          size_t bytes) {
+    return blas_ok(rt, lt.MatmulDescSetAttribute(op, (cublasLtMatmulDescAttributes_t)attribute, value, bytes),
+                   "cublasLt");
+}
+
+static bool set_scales(struct rt *rt, cublasLtMatmulDesc_t op, const struct rt_gemm *g) {
+    int32_t of_w = g->w_blocks ? LT_BLOCKS : LT_GROUPS, of_x = LT_GROUPS;
+    return !g->x_scale ||
+           (set_attribute(rt, op, LT_W_SCALE_MODE, &of_w, sizeof of_w) &&
+            set_attribute(rt, op, LT_X_SCALE_MODE, &of_x, sizeof of_x) &&
+            set_attribute(rt, op, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, &g->w_scale, sizeof g->w_scale) &&
+            set_attribute(rt, op, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, &g->x_scale, sizeof g->x_scale));
+}
+
 // NULL: it cannot be done.
 static struct gemm_plan *find_plan(struct rt *rt, const struct rt_gemm *g) {
     for (int i = 0; i < rt->num_plans; i++)
@@ -413,20 +434,18 @@ static struct gemm_plan *find_plan(struct rt *rt, const struct rt_gemm *g) {
     struct gemm_plan *p = &rt->plans[rt->num_plans++];
     *p = {};
     p->key = *g;
-    // Of E4M3 it keeps sums in f32, as CUBLASLT_MATMUL_DESC_FAST_ACCUM is off unless set, and scales are 1.
+    // Of E4M3 it keeps sums in f32, as CUBLASLT_MATMUL_DESC_FAST_ACCUM is off unless set, and scales are 1 unless set.
     static const cudaDataType_t types[] = {CUDA_R_16BF, CUDA_R_16F, CUDA_R_8F_E4M3}; // by enum rt_operand
     cudaDataType_t type = types[g->type];
     cublasOperation_t transposed = CUBLAS_OP_T;
     uint64_t m = (uint64_t)g->m, n = (uint64_t)g->n, k = (uint64_t)g->k;
-    bool made =
-        blas_ok(rt, lt.MatmulDescCreate(&p->op, CUBLAS_COMPUTE_32F, CUDA_R_32F), "cublasLt") &&
-        blas_ok(rt,
-                lt.MatmulDescSetAttribute(p->op, CUBLASLT_MATMUL_DESC_TRANSA, &transposed, sizeof transposed),
-                "cublasLt") &&
-        blas_ok(rt, lt.MatrixLayoutCreate(&p->w, type, k, n, g->ldw), "cublasLt") &&
-        blas_ok(rt, lt.MatrixLayoutCreate(&p->x, type, k, m, g->ldx), "cublasLt") &&
-        blas_ok(rt, lt.MatrixLayoutCreate(&p->y, g->bf16 ? CUDA_R_16BF : CUDA_R_32F, n, m, g->ldy),
-                "cublasLt");
+    bool made = blas_ok(rt, lt.MatmulDescCreate(&p->op, CUBLAS_COMPUTE_32F, CUDA_R_32F), "cublasLt") &&
+                set_attribute(rt, p->op, CUBLASLT_MATMUL_DESC_TRANSA, &transposed, sizeof transposed) &&
+                set_scales(rt, p->op, g) &&
+                blas_ok(rt, lt.MatrixLayoutCreate(&p->w, type, k, n, g->ldw), "cublasLt") &&
+                blas_ok(rt, lt.MatrixLayoutCreate(&p->x, type, k, m, g->ldx), "cublasLt") &&
+                blas_ok(rt, lt.MatrixLayoutCreate(&p->y, g->bf16 ? CUDA_R_16BF : CUDA_R_32F, n, m, g->ldy),
+                        "cublasLt");
     if (made && find_algorithm(rt, p))
         return p;
     drop_plan(rt, p);
@@ -436,11 +455,9 @@ static struct gemm_plan *find_plan(struct rt *rt, const struct rt_gemm *g) {
 
 // NULL: it cannot be done.
 static struct gemm_plan *usable_plan(struct rt *rt, const struct rt_gemm *g) {
-    int unit = g->type == RT_E4M3 ? 16 : 8;
-    bool aligned = (uintptr_t)g->x % 16 == 0 && (uintptr_t)g->w % 16 == 0 && (uintptr_t)g->y % 16 == 0 &&
-                   g->ldx % unit == 0 && g->ldw % unit == 0 && g->ldy % (g->bf16 ? 8 : 4) == 0 &&
-                   (g->type != RT_E4M3 || (g->n % 16 == 0 && g->k % 16 == 0));
-    return rt->blas && !rt->capturing && aligned ? find_plan(rt, g) : NULL;
+    bool takes =
+        rt->blas && !rt->capturing && rt_gemm_is_aligned(g) && (!g->x_scale || takes_group_scales(rt));
+    return takes ? find_plan(rt, g) : NULL;
 }
 
 bool rt_can_matmul(struct rt *rt, const struct rt_gemm *g) { return !take(rt) || usable_plan(rt, g); }
@@ -451,6 +468,7 @@ bool rt_matmul(struct rt *rt, const struct rt_gemm *g) {
     struct gemm_plan *p = usable_plan(rt, g);
     if (!p)
         return false;
+    set_scales(rt, p->op, g); // which may lie elsewhere than when it was planned
     const float one = 1, beta = g->add ? 1 : 0;
     blas_ok(rt,
             lt.Matmul(rt->blas, p->op, &one, g->w, p->w, g->x, p->x, &beta, g->y, p->y, g->y, p->y,

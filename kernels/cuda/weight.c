@@ -52,7 +52,6 @@ static bool matrix_alloc(struct device *dev, struct cuda_matrix *m, enum dtype d
     m->layout = cuda_layout_of(dtype, cols);
     m->rows = round_up(rows, 16);
     m->cols = round_up(cols, cuda_layout_k_step(m->layout));
-    m->row_scales = dtype == DTYPE_FP8 && dev->w8a8 && dev->info.major * 10 + dev->info.minor >= 89;
     cuda_matrix_bytes(m->layout, m->rows, m->cols, bytes);
     m->data = rt_alloc(dev->rt, bytes[0]);
     m->scales = bytes[1] ? rt_alloc(dev->rt, bytes[1]) : NULL;
@@ -62,19 +61,10 @@ static bool matrix_alloc(struct device *dev, struct cuda_matrix *m, enum dtype d
     return m->data && (m->scales || !bytes[1]) && (m->supers || !bytes[2]);
 }
 
-static bool has_row_scales(const struct tensor *t) {
-    size_t row = dtype_row_bytes(t->dtype, part_cols(t)), all = (size_t)part_rows(t) * row;
-    for (size_t at = 0; at < all; at += dtype_row_bytes(t->dtype, dtype_block(t->dtype)))
-        if (memcmp((const char *)t->data + at, (const char *)t->data + at / row * row, sizeof(float)) != 0)
-            return false;
-    return true;
-}
-
 // Uploads a part as it is and lets the device pack it. False: no memory for the copy.
 static bool pack(struct device *dev, struct cuda_matrix *m, const struct tensor *t, int row0,
                  int interleave) {
     int stack = part_stack(t);
-    m->row_scales = m->row_scales && stack == 1 && has_row_scales(t);
     size_t one = (size_t)part_rows(t) * dtype_row_bytes(t->dtype, part_cols(t)), bytes = (size_t)stack * one;
     char *raw = rt_alloc(dev->rt, bytes);
     if (!raw)
@@ -223,8 +213,35 @@ static struct weight *not_exact(struct device *dev, struct weight *w, const stru
     return NULL;
 }
 
+// Scales as pack_rows() leaves them.
+static uint32_t scale_of(const uint32_t *scales, size_t groups, size_t row, size_t group) {
+    return scales[(row / 16 * groups + group) * 16 + row % 8 * 2 + row / 8 % 2];
+}
+
+// `rows` are those of the file.
+static enum cuda_e4m3 find_e4m3(struct device *dev, const struct cuda_matrix *m, int rows) {
+    bool fp8 = m->layout == LAYOUT_FP8 || m->layout == LAYOUT_FP8_32;
+    if (!fp8 || dev->exact || !dev->w8a8 || dev->info.major * 10 + dev->info.minor < 89)
+        return E4M3_NO;
+    size_t bytes[3], groups = (size_t)m->cols / (m->layout == LAYOUT_FP8 ? 128 : 32);
+    cuda_matrix_bytes(m->layout, m->rows, m->cols, bytes);
+    uint32_t *scales = malloc(bytes[2]);
+    bool of_rows = scales, of_blocks = scales;
+    if (scales)
+        rt_download_now(dev->rt, scales, m->supers, bytes[2]);
+    for (size_t row = 0; scales && row < (size_t)rows; row++)
+        for (size_t group = 0; group < groups; group++) {
+            uint32_t scale = scale_of(scales, groups, row, group);
+            of_rows &= scale == scale_of(scales, groups, row, 0);
+            of_blocks &= scale == scale_of(scales, groups, row / 128 * 128, group);
+        }
+    free(scales);
+    bool grouped = scales && dev->info.group_scales && m->layout == LAYOUT_FP8;
+    return of_rows ? E4M3_ROWS : !grouped ? E4M3_NO : of_blocks ? E4M3_BLOCKS : E4M3_GROUPS;
+}
+
 // Notes what inputs of the role must look like.
-static void note_layout(struct device *dev, const struct weight *w) {
+static void note_layout(struct device *dev, struct weight *w) {
     int input = w->role == WEIGHT_ATTN_OUT                                    ? 1
                 : w->role == WEIGHT_DOWN                                      ? 2
                 : w->role == WEIGHT_EXPERT_DOWN                               ? 3
@@ -236,14 +253,15 @@ static void note_layout(struct device *dev, const struct weight *w) {
                 : w->role == WEIGHT_LAUREL_RIGHT                              ? 9
                                                                               : 0;
     for (int i = 0; i < w->num_matrices; i++) {
-        const struct cuda_matrix *m = &w->matrix[i];
+        struct cuda_matrix *m = &w->matrix[i];
         size_t all = (size_t)m->rows * (size_t)m->cols;
         dev->layouts |= 1u << m->layout;
         dev->act_dtypes[input] |= 1u << cuda_act_dtype_of(m->layout);
         bool library = w->role != WEIGHT_HEAD && !of_experts(w->role); // a GEMM may be cuBLASLt's
         if (m->layout > LAYOUT_F16 && library && all > dev->largest_quantised)
             dev->largest_quantised = all;
-        if (m->row_scales && library && m->cols > dev->widest_e4m3)
+        m->e4m3 = library ? find_e4m3(dev, m, w->interleaved ? m->rows : w->rows[i]) : E4M3_NO;
+        if (m->e4m3 && m->cols > dev->widest_e4m3)
             dev->widest_e4m3 = m->cols;
     }
 }

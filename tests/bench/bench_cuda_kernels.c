@@ -149,12 +149,16 @@ static void bench_epilogue(enum cuda_epilogue epilogue, enum weight_layout f, co
     free(a);
 }
 
+static const char *const e4m3_names[] = {"bf16", "e4m3", "e4m3, blocks", "e4m3, groups"};
+
 // cuBLASLt's GEMM of bf16, or of E4M3 at what may be twice the rate. Of few rows its limit is reading the weights, as ours.
-static void bench_library(enum rt_operand type, int m, int n, int k) {
-    size_t each = type == RT_E4M3 ? 1 : 2, bytes = (size_t)n * (size_t)k * each;
+static void bench_library(enum cuda_e4m3 e4m3, int m, int n, int k) {
+    size_t each = e4m3 ? 1 : 2, bytes = (size_t)n * (size_t)k * each;
     set_copies((double)bytes);
     struct rt_gemm *g = must_calloc((size_t)num_copies, sizeof *g);
     const void *x = filled((size_t)m * (size_t)k * each, STREAM_BF16);
+    bool scaled = e4m3 > E4M3_ROWS;
+    const float *x_scale = scaled ? filled((size_t)m * (size_t)k / 32, STREAM_F32) : NULL;
     float *y = device((size_t)m * (size_t)n * 4);
     for (int i = 0; i < num_copies; i++)
         g[i] = (struct rt_gemm){.x = x,
@@ -166,9 +170,12 @@ static void bench_library(enum rt_operand type, int m, int n, int k) {
                                 .ldx = k,
                                 .ldw = k,
                                 .ldy = n,
-                                .type = type};
+                                .type = e4m3 ? RT_E4M3 : RT_BF16,
+                                .x_scale = x_scale,
+                                .w_scale = scaled ? filled(bytes / 32, STREAM_F32) : NULL,
+                                .w_blocks = e4m3 == E4M3_BLOCKS};
     char shape[64];
-    snprintf(shape, sizeof shape, "%s (%d, %d) x %d", type == RT_E4M3 ? "e4m3" : "bf16", n, k, m);
+    snprintf(shape, sizeof shape, "%s (%d, %d) x %d", e4m3_names[e4m3], n, k, m);
     if (m <= 256)
         row("cuBLASLt", shape, time_library(g), (double)bytes, bandwidth, "GB/s");
     else
@@ -178,25 +185,28 @@ static void bench_library(enum rt_operand type, int m, int n, int k) {
 }
 
 // W8A8: what FP8 weights and activations become on their way to cuBLASLt.
-static void bench_w8a8(int m, int n, int k) {
+static void bench_w8a8(enum cuda_e4m3 e4m3, int m, int n, int k) {
     size_t all = matrix_bytes(LAYOUT_FP8, n, k), bytes = (size_t)n * (size_t)k, rows = (size_t)m * (size_t)k;
     set_copies((double)all);
     struct cuda_dequant *d = must_calloc((size_t)num_copies, sizeof *d);
     struct cuda_quantise *q = must_calloc((size_t)num_copies, sizeof *q);
     for (int i = 0; i < num_copies; i++) {
-        d[i] = (struct cuda_dequant){random_matrix(LAYOUT_FP8, n, k), device(bytes), device((size_t)n * 4)};
+        d[i] = (struct cuda_dequant){random_matrix(LAYOUT_FP8, n, k), device(bytes), device(bytes / 32)};
+        d[i].w.e4m3 = e4m3;
         q[i] = (struct cuda_quantise){.x = filled(rows * 2, STREAM_BF16),
                                       .out = device(rows),
-                                      .scale = device((size_t)m * 4),
+                                      .scale = device(rows / 32),
                                       .rows = m,
                                       .n = k,
-                                      .ldx = k};
+                                      .ldx = k,
+                                      .ld_scale = e4m3 > E4M3_ROWS ? m : 0};
     }
     char shape[64];
-    snprintf(shape, sizeof shape, "FP8 (%d, %d)", n, k);
+    snprintf(shape, sizeof shape, "%s (%d, %d)", e4m3_names[e4m3], n, k);
     row("unpack FP8", shape, time_kernel(dequant_once, d), (double)(all + bytes), bandwidth, "GB/s");
     snprintf(shape, sizeof shape, "%d x %d", m, k);
-    row("quantise", shape, time_kernel(quantise_once, q), 3.0 * (double)rows, bandwidth, "GB/s");
+    row(e4m3 > E4M3_ROWS ? "quantise, groups" : "quantise", shape, time_kernel(quantise_once, q),
+        3.0 * (double)rows, bandwidth, "GB/s");
     release();
     free(d), free(q);
 }
@@ -809,9 +819,9 @@ void bench_gemms(void) {
             bench_gemm(most[i], layouts[most[i]], shapes[j][0], shapes[j][1], 0);
     }
     for (int t = 0; t < num_tokens(); t++) {
-        bench_library(RT_BF16, tokens_at(t), n, k);
+        bench_library(E4M3_NO, tokens_at(t), n, k);
         for (int j = 0; !tiny && j < 3; j++)
-            bench_library(RT_BF16, tokens_at(t), shapes[j][0], shapes[j][1]);
+            bench_library(E4M3_NO, tokens_at(t), shapes[j][0], shapes[j][1]);
     }
     for (int f = LAYOUT_F32; f < LAYOUT_COUNT; f++)
         if (f != LAYOUT_BF16 && f != LAYOUT_Q8_0 && f != LAYOUT_Q4_K)
@@ -824,13 +834,15 @@ void bench_gemms(void) {
     }
     for (int i = 0; i < 2; i++) {
         int r = tiny ? 300 : i ? 2048 : 512, h = tiny ? 32 : 4096, f = tiny ? 64 : 14336;
-        bench_library(RT_BF16, r, tiny ? 48 : 6144, h);
-        bench_library(RT_BF16, r, h, h);
-        bench_library(RT_BF16, r, 2 * f, h);
-        bench_library(RT_BF16, r, h, f);
+        bench_library(E4M3_NO, r, tiny ? 48 : 6144, h);
+        bench_library(E4M3_NO, r, h, h);
+        bench_library(E4M3_NO, r, 2 * f, h);
+        bench_library(E4M3_NO, r, h, f);
         bench_finish(tiny ? 8 : r, h);
-        bench_w8a8(r, 2 * f, tiny ? 256 : h);
-        bench_library(RT_E4M3, r, 2 * f, h);
+        for (int e4m3 = E4M3_ROWS; e4m3 <= E4M3_GROUPS; e4m3++) {
+            bench_w8a8((enum cuda_e4m3)e4m3, r, 2 * f, tiny ? 256 : h);
+            bench_library((enum cuda_e4m3)e4m3, r, 2 * f, tiny ? 256 : h);
+        }
     }
     fprintf(md,
             "\nThe limit is reading the weights at the bandwidth above; of more than 256 rows of cuBLASLt, "

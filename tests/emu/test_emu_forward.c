@@ -1,6 +1,8 @@
 // The whole backend on the emulated runtime: steps of random models against kernels/ref, through every path
 // that the host takes (fast and general attention, GEMMs of cuBLASLt, layouts of several parts, `--exact`), and what
 // happens when the device fails or is too small.
+//
+// Over 600 lines: the paths of one host, over the same small models.
 #include "beside_ref.h"
 
 #include "../../kernels/cuda/device.h"
@@ -84,10 +86,11 @@ static void test_many_rows(void **state) {
         struct instance *cuda = open_instance(f, &backend_cuda, 16, DTYPE_F16, 100, 128, 2);
         struct piece pieces[] = {{0, 0, 70, false}, {1, 0, 25, true}};
         struct step_out want = run_pieces(ref, pieces, 2), got = run_pieces(cuda, pieces, 2);
-        compare(cuda, &got, &want, 26, 2e-2, dtype_name(types[i]));
+        double bound = types[i] == DTYPE_FP8 ? 0.12 : 2e-2; // that as E4M3 (test_w8a8)
+        compare(cuda, &got, &want, 26, bound, dtype_name(types[i]));
         setenv("QUIRE_EMULATED_NO_LIBRARY", "1", 1); // one that has no algorithm for these sizes
         uint16_t *dequantised = cuda->dev->dequantised, mark = 0xabcd;
-        bool quantised = types[i] == DTYPE_Q8_0 || types[i] == DTYPE_Q4_K;
+        bool quantised = types[i] == DTYPE_Q8_0 || types[i] == DTYPE_Q4_K || types[i] == DTYPE_FP8;
         if (quantised)
             rt_upload_now(cuda->dev->rt, dequantised, &mark, sizeof mark);
         got = run_pieces(cuda, pieces, 2);
@@ -102,42 +105,72 @@ static void test_many_rows(void **state) {
     }
 }
 
-// FP8 whose rows have one scale each: as E4M3, with activations quantised to it, unless asked not to, and near the same.
+// Rows behind those of a step: numbers of a step before.
+static void poison_quantised(struct device *dev) {
+    size_t rows = (size_t)(dev->max_tokens + CUBLAS_ROWS - 1) / CUBLAS_ROWS * CUBLAS_ROWS,
+           n = dev->quantised ? rows * (size_t)dev->widest_e4m3 : 0;
+    char *bytes = must_calloc(1, n + 1);
+    memset(bytes, 0x38, n);
+    rt_upload_now(dev->rt, dev->quantised, bytes, n);
+    rt_upload_now(dev->rt, dev->quantised_scale, bytes, dev->quantised ? rows * sizeof(float) : 0);
+    free(bytes);
+}
+
+// FP8 with a scale for a row, 128 columns of it or 128 rows and columns: as E4M3, with activations quantised to it, unless
+// asked not to, and near the same. Of groups of columns only where the device can.
 static void test_w8a8(void **state) {
     (void)state;
-    for (int i = 0; i < 2; i++) {                   // gate and up are one GEMM, or two
-        enum dtype kv = i ? DTYPE_F16 : DTYPE_BF16; // q, k and v of cuBLASLt are bf16, or not
-        struct shape s = {1, 256, 4, 2, 64, 288, 67, 0, true, i > 0, false};
+    static const enum cuda_e4m3 kinds[] = {E4M3_ROWS, E4M3_ROWS, E4M3_GROUPS, E4M3_BLOCKS};
+    for (int i = 0; i < 4; i++) {
+        bool apart = i % 2, grouped = kinds[i] != E4M3_ROWS; // apart: gate and up are two GEMMs
+        enum dtype kv = apart ? DTYPE_F16 : DTYPE_BF16;      // q, k and v of cuBLASLt are bf16, or not
+        // 160: so many that cuBLASLt adds to resid itself
+        int ffn = grouped ? 384 : 288, tokens = kinds[i] == E4M3_BLOCKS ? 160 : 101;
+        struct shape s = {1, 256, 4, 2, 64, ffn, 67, 0, true, apart, false};
         struct fixture *f = fixture_make(&s, DTYPE_FP8);
         for (int w = 0; w < f->num_weights; w++)
             for (int p = 0; p < 3 && f->weights[w].part[p].dtype == DTYPE_FP8; p++)
                 if (f->weights[w].part[p].data)
-                    level_rows(&f->weights[w].part[p]);
-        for (int w = 0; i > 0 && w < f->num_weights; w++)
+                    level_scales(&f->weights[w].part[p], kinds[i] == E4M3_BLOCKS ? 128 : 1,
+                                 grouped ? 128 : 1024);
+        for (int w = 0; apart && w < f->num_weights; w++)
             if (f->weights[w].role == WEIGHT_GATE_UP) {
                 free((void *)(uintptr_t)f->weights[w].part[1].data);
-                f->weights[w].part[1] = random_tensor(DTYPE_BF16, 288, 256, 0.1f);
+                f->weights[w].part[1] = random_tensor(DTYPE_BF16, ffn, 256, 0.1f);
             }
-        struct instance *ref = open_instance(f, &backend_ref, 16, kv, 101, 128, 2), *cuda[2];
+        struct instance *ref = open_instance(f, &backend_ref, 16, kv, tokens, 128, 2), *cuda[3];
         struct piece pieces[2][2] = {{{0, 0, 5, false}, {1, 0, 25, true}},
                                      {{0, 5, 1, false}, {1, 25, 90, true}}};
-        struct step_out want, got[2];
-        for (int c = 0; c < 2; c++) {
-            setenv("QUIRE_CUDA_W8A8", c ? "0" : "1", 1);
-            cuda[c] = open_instance(f, &backend_cuda, 16, kv, 101, 128, 2);
+        struct step_out want, got[3];
+        for (int c = 0; c < 3; c++) {
+            setenv("QUIRE_CUDA_W8A8", c == 1 ? "0" : "1", 1);
+            if (c == 2)
+                setenv("QUIRE_EMULATED_CAPABILITY", grouped ? "89" : "80", 1);
+            cuda[c] = open_instance(f, &backend_cuda, 16, kv, tokens, 128, 2);
             run_pieces(cuda[c], pieces[0], 2);
+            poison_quantised(cuda[c]->dev);
             got[c] = run_pieces(cuda[c], pieces[1], 2);
         }
-        unsetenv("QUIRE_CUDA_W8A8");
+        unsetenv("QUIRE_CUDA_W8A8"), unsetenv("QUIRE_EMULATED_CAPABILITY");
         run_pieces(ref, pieces[0], 2);
         want = run_pieces(ref, pieces[1], 2);
         compare(cuda[0], &got[0], &want, 91, 0.12, "w8a8");
         compare(cuda[1], &got[1], &want, 91, 3e-2, "w8a8, not asked for");
         assert_memory_equal(got[0].logits, got[1].logits, 67 * sizeof(float)); // a row that decodes
-        bool there = cuda[0]->dev->info.major * 10 + cuda[0]->dev->info.minor >= 89;
+        const struct rt_info *info = &cuda[0]->dev->info;
+        bool there = grouped ? info->group_scales : info->major * 10 + info->minor >= 89;
+        for (const struct weight *w = cuda[0]->dev->weights; w; w = w->next)
+            if (w->role == WEIGHT_QKV || w->role == WEIGHT_DOWN)
+                assert_int_equal(w->matrix[0].e4m3, there ? kinds[i] : E4M3_NO);
+        if (info->emulated)
+            assert_memory_equal(got[2].logits, got[1].logits, 91 * 67 * sizeof(float));
+        float first[2][512]; // q, k and v of the row that decodes, which lie behind resid
+        for (int c = 0; c < 2; c++)
+            rt_download_now(cuda[c]->dev->rt, first[c], cuda[c]->dev->qkv, sizeof first[c]);
+        assert_memory_equal(first[0], first[1], sizeof first[0]);
         double far = distance(got[0].logits + 67, got[1].logits + 67, (size_t)90 * 67);
         assert_true(there ? far > 5e-3 : far == 0);
-        instance_close(cuda[0]), instance_close(cuda[1]), instance_close(ref);
+        instance_close(cuda[0]), instance_close(cuda[1]), instance_close(cuda[2]), instance_close(ref);
         fixture_free(f);
     }
 }

@@ -328,7 +328,8 @@ static void test_w8a8(void **state) {
         int K = c ? MOST : 512; // 544: not whole scales of 128 columns
         struct tensor t = random_tensor(DTYPE_FP8, N - 7, K, 1);
         struct cuda_matrix w = matrix_alloc(DTYPE_FP8, N, K);
-        level_rows(&t);
+        w.e4m3 = E4M3_ROWS;
+        level_scales(&t, 1, (size_t)K);
         matrix_pack(&w, &t, 0, 0);
         float *x = random_floats(ROWS * LDX, 1), *factor = poisoned(sizeof(float) * M);
         for (int k = 0; k < LDX; k++) {
@@ -393,6 +394,95 @@ static void test_w8a8(void **state) {
         matrix_free(&w);
         rt_free(rt, d.out), rt_free(rt, d.scale), rt_free(rt, (void *)(uintptr_t)q.x), rt_free(rt, q.out);
         rt_free(rt, factor), rt_free(rt, y);
+    }
+    rt_test_order(0);
+}
+
+// FP8 with a scale for 128 columns of each row, or for 128 rows, too: cuBLASLt gets them.
+static void test_w8a8_groups(void **state) {
+    (void)state;
+    enum { N = 272, K = 640, M = 64, ROWS = 21, LDX = 672, GROUPS = K / 128 };
+    struct rt_info info;
+    rt_describe(rt, &info);
+    for (int c = 0; c < 2; c++) {
+        struct tensor t = random_tensor(DTYPE_FP8, N, K, 1);
+        struct cuda_matrix w = matrix_alloc(DTYPE_FP8, N, K);
+        w.e4m3 = c ? E4M3_BLOCKS : E4M3_GROUPS;
+        level_scales(&t, c ? 128 : 1, 128);
+        float *x = random_floats(ROWS * LDX, 1), *want = must_calloc(N, sizeof *want), scale;
+        for (int i = 0; i < N * K / 32; i++) { // far apart
+            char *block = (char *)(uintptr_t)t.data + i * FP8_BYTES;
+            memcpy(&scale, block, sizeof scale);
+            int row = i / (K / 32) / (c ? 128 : 1), group = i % (K / 32) / 4;
+            scale *= ldexpf(1, (row * 3 + group * 5) % 9 - 4);
+            memcpy(block, &scale, sizeof scale);
+        }
+        matrix_pack(&w, &t, 0, 0);
+        for (int i = 0; i < ROWS * LDX; i++)
+            x[i] = round_bf16(i / LDX == 2 && i % LDX < 128 ? 1e-36f // too small for a scale
+                              : i == 3 * LDX + K - 1        ? NAN
+                                                     : ldexpf(x[i], i / LDX * 3 + i % LDX / 128 * 7 % 13));
+        struct cuda_dequant d = {w, poisoned((size_t)(N * K)), poisoned(sizeof(float) * N * 2 * GROUPS)};
+        struct cuda_quantise q = {.x = upload_act(x, ROWS * LDX, ACT_DTYPE_BF16),
+                                  .out = device_alloc((size_t)(M * K)),
+                                  .scale = poisoned(sizeof(float) * M * GROUPS),
+                                  .rows = ROWS,
+                                  .n = K,
+                                  .ldx = LDX,
+                                  .ld_scale = M};
+        rt_test_order(c + 1);
+        cuda_dequant(rt, &d);
+        cuda_quantise(rt, &q);
+        float *y = device_alloc(sizeof(float) * M * N);
+        struct rt_gemm g = {.x = q.out,
+                            .w = d.out,
+                            .y = y,
+                            .m = M,
+                            .n = N,
+                            .k = K,
+                            .ldx = K,
+                            .ldw = K,
+                            .ldy = N,
+                            .type = RT_E4M3,
+                            .add = c,
+                            .x_scale = q.scale,
+                            .w_scale = d.scale,
+                            .w_blocks = c};
+        struct rt_gemm ragged = g, apart = g;
+        ragged.m = M - 2;
+        apart.w_scale++;
+        assert_false(rt_can_matmul(rt, &ragged) || rt_can_matmul(rt, &apart));
+        setenv("QUIRE_EMULATED_CAPABILITY", "89", 1);
+        assert_false(info.emulated && rt_can_matmul(rt, &g));
+        unsetenv("QUIRE_EMULATED_CAPABILITY");
+        bool can = rt_matmul(rt, &g);
+        assert_true(can || !info.emulated); // a device may have no algorithm
+        float *got = to_host(y, sizeof(float) * M * N);
+        for (int m = 0; can && m < ROWS; m++) {
+            memset(want, 0, N * sizeof *want);
+            for (int b = 0; b < GROUPS; b++) {
+                float largest = 0;
+                for (int k = b * 128; k < b * 128 + 128; k++)
+                    largest = fmaxf(largest, fabsf(x[m * LDX + k]));
+                for (int n = 0; largest > 1e-30f && n < N; n++) {
+                    const uint8_t *row = (const uint8_t *)t.data + n * K / 32 * FP8_BYTES;
+                    double sum = 0;
+                    for (int k = b * 128; k < b * 128 + 128; k++)
+                        sum += (double)e4m3_to_float(float_to_e4m3(x[m * LDX + k] * (448 / largest))) *
+                               (double)e4m3_to_float(row[k / 32 * FP8_BYTES + 4 + k % 32]);
+                    scale = ref_fetch(row + b * 4 * FP8_BYTES, DTYPE_F32);
+                    want[n] += (float)(sum * (double)largest / 448 * (double)scale);
+                }
+            }
+            for (int n = 0; m == 3 && n < N; n++)
+                assert_true(isnan(got[m * N + n]));
+            if (m != 3 && !(distance(got + m * N, want, N) < product_bound(2e-4)))
+                fail_msg("%s, row %d: %g", c ? "blocks" : "groups", m, distance(got + m * N, want, N));
+        }
+        free(got), free(x), free(want), free((void *)(uintptr_t)t.data);
+        matrix_free(&w);
+        rt_free(rt, d.out), rt_free(rt, d.scale), rt_free(rt, (void *)(uintptr_t)q.x), rt_free(rt, q.out);
+        rt_free(rt, q.scale), rt_free(rt, y);
     }
     rt_test_order(0);
 }
@@ -466,7 +556,7 @@ int main(void) {
         cmocka_unit_test(test_activations), cmocka_unit_test(test_logits),
         cmocka_unit_test(test_wgmma),       cmocka_unit_test(test_dequant),
         cmocka_unit_test(test_exponents),   cmocka_unit_test(test_w8a8),
-        cmocka_unit_test(test_codes),
+        cmocka_unit_test(test_codes),       cmocka_unit_test(test_w8a8_groups),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -192,7 +192,7 @@ def emulated(tmp, build):
 
 def check_benchmark(kernels, steps, launched):
     """Every kernel that runs within a step has a row in the benchmark, and was launched for it."""
-    for kernel in ("gemm", "gemm, wgmma", "gemm, sum", "gemm, SwiGLU", "gemm, logits", "dequantise", "unpack FP8", "quantise", "cuBLASLt", "bias, factor, sum",
+    for kernel in ("gemm", "gemm, wgmma", "gemm, sum", "gemm, SwiGLU", "gemm, logits", "dequantise", "unpack FP8", "quantise", "quantise, groups", "cuBLASLt", "bias, factor, sum",
                    "decode attention", "prefill attention", "prefill attention, wgmma", "general attention",
                    "general prefill attention", "sum of ranks", "gather of ranks", "local top-k", "sample", "embed", "norm",
                    "bias, RoPE, KV write", "copy of a page", "SwiGLU", "clear", "scatter of the upload", "route", "group of slots",

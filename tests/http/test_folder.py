@@ -70,9 +70,9 @@ def test_quantised(tmp_path, method):
                     for tool, name in (("make_folder.py", "x"), ("make_gguf.py", "x.gguf")))  # fmt: skip
     assert (" FP8 " in run("inspect", folder).stdout) == fp8
 
-    def got(model, *flags, device="cpu"):
-        words = ("-p", "the sea, and then", "-n", "24", "--temperature", "0", "--raw", "--ignore-eos", "--json", "--logprobs", "5")
-        return json.loads(run("generate", model, *words, "--device", device, *flags, env={"QUIRE_CUDA_MODULE": str(EMULATED)}).stdout)["logprobs"]
+    def got(model, *flags, device="cpu", prompt="the sea, and then", **env):
+        words = ("-p", prompt, "-n", "24", "--temperature", "0", "--raw", "--ignore-eos", "--json", "--logprobs", "5")
+        return json.loads(run("generate", model, *words, "--device", device, *flags, env={"QUIRE_CUDA_MODULE": str(EMULATED), **env}).stdout)["logprobs"]
 
     want = got(file)
     assert got(folder) == want and len(want) == 24
@@ -87,6 +87,9 @@ def test_quantised(tmp_path, method):
         assert alone == got(folder, "--exact", "--tensor-parallel-size", "2", device="cuda")
         assert alone != of_file and [t["token"] for t in alone] == [t["token"] for t in want]
         assert max(abs(a["logprob"] - b["logprob"]) for a, b in zip(alone, of_file)) < 0.05
+        long = "the sea, and then " * 10  # W8A8: the library multiplies what stays FP8
+        first = [got(folder, device="cuda", prompt=long, QUIRE_CUDA_W8A8=on)[0]["logprob"] for on in "10"]
+        assert first[0] != first[1] and abs(first[0] - got(folder, prompt=long)[0]["logprob"]) < 0.1, first
 
 
 def test_keys_and_values_in_one(tmp_path):

@@ -250,7 +250,14 @@ ROWS = [
     (CUDA % "multiply.c", "    int others = m - dev->work.num_decode;\n", "    int others = m;\n", "test_emu_forward"),  # a short prompt beside decodes leaves the skinny GEMM
     (CUDA % "multiply.c", "ACT_DTYPE_F16 ? x->scale + first : NULL, NULL", "ACT_DTYPE_F16 ? x->scale : NULL, NULL", "test_emu_forward"),  # cuBLASLt's rows get the factors of the first ones
     (CUDA % "multiply.c", "row_of(x, ACT_DTYPE_BF16, first),", "row_of(x, ACT_DTYPE_BF16, 0),", "test_emu_forward"),  # W8A8: the rows before are quantised
-    (CUDA % "weight.c", "m->row_scales && stack == 1 && has_row_scales(t);", "m->row_scales && stack == 1;", "test_emu_forward"),  # W8A8: a row has the scale of its first columns
+    (CUDA % "weight.c", "            of_rows &= scale == scale_of(scales, groups, row, 0);\n", "", "test_emu_forward"),  # W8A8: a row has the scale of its first columns
+    (CUDA % "weight.c", "            of_blocks &= scale == scale_of(scales, groups, row / 128 * 128, group);\n", "", "test_emu_forward"),  # W8A8: 128 rows have the scales of the first
+    (CUDA % "multiply.c", "bool behind = w->e4m3 && ", "bool behind = false && ", "test_emu_forward"),  # W8A8: rows behind the step's most are written
+    (CUDA % "gemm.cu", "groups = (a.w.cols / 128 + 3) / 4 * 4;", "groups = a.w.cols / 128;", "test_emu_gemm"),  # W8A8: scales of blocks side by side
+    (CUDA % "gemm.cu", "(size_t)(s / 4) * (size_t)a.w.rows + (size_t)row;", "(size_t)row * (size_t)(a.w.cols / 128) + (size_t)(s / 4);", "test_emu_gemm"),  # W8A8: scales of groups row by row
+    (CUDA % "rows.cu", "a.scale[(size_t)blockIdx.y * (size_t)a.ld_scale + (size_t)row]", "a.scale[(size_t)row * (size_t)(a.n / 128) + (size_t)blockIdx.y]", "test_emu_gemm"),  # W8A8: scales of activations row by row
+    (CUDA % "rows.cu", "for (int bits = 8; bits > 0;", "for (int bits = 16; bits > 0;", "test_emu_gemm"),  # W8A8: two rows have the scale of one
+    (CUDA % "multiply.c", ".ld_scale = e4m3.x_scale ? e4m3.m : 0}", ".ld_scale = e4m3.x_scale ? m - first : 0}", "test_emu_forward"),  # W8A8: scales of activations without their padding
     (CUDA % "gemm.cu", "order = 0x2031;", "order = 0x3210;", "test_emu_gemm"),  # W8A8: weights in the order of fragments
     (CUDA % "gemm.cu", "lane % 8 * 2 + lane / 8];", "lane];", "test_emu_gemm"),  # W8A8: scales of other rows
     (CUDA % "common.cuh", "kd_bits_float(v.x << 16), kd_bits_float(v.x & 0xffff0000u), kd_bits_float(v.y << 16),", "kd_bits_float(v.x & 0xffff0000u), kd_bits_float(v.x << 16), kd_bits_float(v.y << 16),", "test_emu_rows"),  # bf16 sums: neighbours change places

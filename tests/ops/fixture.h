@@ -92,11 +92,14 @@ static inline struct tensor random_tensor(enum dtype dtype, int rows, int cols, 
     return (struct tensor){data, dtype, 2, {rows, cols}};
 }
 
-// Gives every row of FP8 one scale.
-static inline void level_rows(const struct tensor *t) {
-    size_t row = dtype_row_bytes(t->dtype, t->shape[1]);
-    for (size_t at = 0; at < (size_t)t->shape[0] * row; at += dtype_row_bytes(DTYPE_FP8, 32))
-        memcpy((char *)(uintptr_t)t->data + at, (const char *)t->data + at / row * row, sizeof(float));
+// Gives FP8 one scale for each `rows` rows and `cols` columns, of the first of them.
+static inline void level_scales(const struct tensor *t, size_t rows, size_t cols) {
+    size_t block = dtype_row_bytes(DTYPE_FP8, 32), row = dtype_row_bytes(DTYPE_FP8, t->shape[1]);
+    char *data = (char *)(uintptr_t)t->data;
+    for (size_t at = 0; at < (size_t)t->shape[0] * row; at += block)
+        memcpy(data + at,
+               data + at / row / rows * rows * row + at % row / block * 32 / cols * cols / 32 * block,
+               sizeof(float));
 }
 
 // The maximum of each `group` logits of rows, as the product that gives logits leaves them: NaN where one is.

@@ -9,7 +9,7 @@ import pathlib
 import re
 import sys
 
-QUIET = {"cudaGetErrorString", "cudaGetLastError", "lt.GetStatusString", "nccl.GetErrorString"}
+QUIET = {"cudaGetErrorString", "cudaGetLastError", "lt.GetStatusString", "lt.GetVersion", "nccl.GetErrorString"}
 CALL = re.compile(r"\b(cuda[A-Z]\w*|cublas[A-Z]\w*|lt\.[A-Z]\w*|nccl\.[A-Z]\w*|nccl[A-Z]\w*)\s*\(")
 KEPT = re.compile(r"(cudaError_t|cublasStatus_t|nccl_result) \w+ = $")
 CHECKS = re.compile(r"\b(ok|blas_ok|nccl_ok)\s*\($")

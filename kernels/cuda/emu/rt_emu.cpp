@@ -99,6 +99,11 @@ int rt_num_devices(void) {
     return devices ? atoi(devices) : NUM_DEVICES;
 }
 
+static int capability() {
+    const char *other = getenv("QUIRE_EMULATED_CAPABILITY");
+    return other ? atoi(other) : 90;
+}
+
 struct rt *rt_open(int ordinal, struct err *err) {
     bool there = ordinal >= 0 && ordinal < rt_num_devices();
     struct rt *rt = there ? (struct rt *)calloc(1, sizeof *rt) : nullptr;
@@ -123,7 +128,9 @@ void rt_close(struct rt *rt) {
 void rt_describe(struct rt *rt, struct rt_info *info) {
     memset(info, 0, sizeof *info);
     snprintf(info->name, sizeof info->name, "emulated");
-    info->major = 9;
+    info->major = capability() / 10;
+    info->minor = capability() % 10;
+    info->group_scales = capability() == 90;
     info->num_sms = 4;
     info->total = rt->limit;
     info->free = rt->limit - rt->used;
@@ -305,14 +312,15 @@ static float element(const void *p, size_t i, rt_operand type) {
 }
 
 bool rt_can_matmul(struct rt *rt, const struct rt_gemm *g) {
-    bool whole = g->type != RT_E4M3 || (g->n % 16 == 0 && g->k % 16 == 0 && g->ldx % 16 == 0);
-    return whole && !rt->capture && !getenv("QUIRE_EMULATED_NO_LIBRARY");
+    bool takes = rt_gemm_is_aligned(g) && capability() >= (g->type == RT_E4M3 ? 89 : 80) &&
+                 (!g->x_scale || (g->type == RT_E4M3 && g->w_scale && capability() == 90));
+    return takes && !rt->capture && !getenv("QUIRE_EMULATED_NO_LIBRARY");
 }
 
 bool rt_matmul(struct rt *rt, const struct rt_gemm *g) {
     if (!rt_can_matmul(rt, g))
         return false;
-    size_t k = (size_t)g->k;
+    size_t k = (size_t)g->k, group = g->x_scale ? 128 : k, groups = (k / group + 3) / 4 * 4;
     std::vector<float> x(k), w(k * (size_t)g->n);
     for (size_t i = 0; !rt_failed(rt) && i < w.size(); i++)
         w[i] = element(g->w, i / k * (size_t)g->ldw + i % k, g->type);
@@ -321,8 +329,15 @@ bool rt_matmul(struct rt *rt, const struct rt_gemm *g) {
             x[l] = element(g->x, i * (size_t)g->ldx + l, g->type);
         for (size_t j = 0; j < (size_t)g->n; j++) {
             float sum = 0, *y = (float *)g->y + i * (size_t)g->ldy + j;
-            for (size_t l = 0; l < k; l++)
-                sum += x[l] * w[j * k + l];
+            for (size_t b = 0; b < k / group; b++) {
+                float part = 0;
+                for (size_t l = b * group; l < (b + 1) * group; l++)
+                    part += x[l] * w[j * k + l];
+                if (g->x_scale)
+                    part *= g->x_scale[b * (size_t)g->m + i] *
+                            g->w_scale[g->w_blocks ? j / 128 * groups + b : b * (size_t)g->n + j];
+                sum += part;
+            }
             if (g->bf16)
                 ((uint16_t *)g->y)[i * (size_t)g->ldy + j] = float_to_bf16(sum);
             else

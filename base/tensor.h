@@ -63,6 +63,11 @@ static inline int dtype_block(enum dtype t) {
     return blocks[t];
 }
 
+// Those whose products are added together, so that ranks may not part them: a block, or a pair of BF16, which FP8 may become.
+static inline int dtype_sum_block(enum dtype t) {
+    return t == DTYPE_BF16 || t == DTYPE_FP8 ? 2 : dtype_block(t);
+}
+
 // Bytes of one row of n elements; n is a multiple of dtype_block(t). The caller has bounded n.
 static inline size_t dtype_row_bytes(enum dtype t, int64_t n) {
 #define X(name, block, bytes) bytes,

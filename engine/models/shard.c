@@ -4,10 +4,6 @@
 
 #include <string.h>
 
-int shard_block(enum dtype dtype) {
-    return dtype == DTYPE_BF16 || dtype == DTYPE_FP8 ? 2 : dtype_block(dtype);
-}
-
 static int64_t num_blocks(int64_t n, int block) { return (n + block - 1) / block; }
 
 // Why they cannot share recurrent layers.
@@ -336,21 +332,21 @@ void shard_cut(const struct shard *s, const struct weight_desc *whole, enum dtyp
         break;
     case WEIGHT_ATTN_OUT:
         part->total = attn_out_size(a);
-        r = segments(s, part->total, shard_block(whole->part[0].dtype));
+        r = segments(s, part->total, dtype_sum_block(whole->part[0].dtype));
         CHECK(r.begin == heads(s, a, false, attn_out_size(a) / a->heads).begin &&
               r.end == heads(s, a, false, attn_out_size(a) / a->heads).end);
         cut_columns(part, r, scratch);
         break;
     case WEIGHT_GATE_UP:
         part->total = hidden;
-        r = segments(s, hidden, shard_block(down));
+        r = segments(s, hidden, dtype_sum_block(down));
         cut_rows(part, 0, r);
         if (part->part[1].data)
             cut_rows(part, 1, r);
         break;
     case WEIGHT_DOWN:
         part->total = hidden;
-        r = segments(s, hidden, shard_block(down));
+        r = segments(s, hidden, dtype_sum_block(down));
         cut_columns(part, r, scratch);
         break;
     case WEIGHT_MIX_IN:
@@ -379,7 +375,7 @@ void shard_cut(const struct shard *s, const struct weight_desc *whole, enum dtyp
         return;
     case WEIGHT_MIX_OUT:
         part->total = mix_values(x);
-        r = segments(s, part->total, shard_block(whole->part[0].dtype));
+        r = segments(s, part->total, dtype_sum_block(whole->part[0].dtype));
         CHECK(r.begin == mix_heads(s, x).begin * x->head_dim && r.end == mix_heads(s, x).end * x->head_dim);
         cut_columns(part, r, scratch);
         break;
@@ -413,7 +409,7 @@ void shard_cut_adapter(const struct shard *s, int layer, enum adapter_target tar
     if (target == ADAPTER_OUT)
         r = heads(s, a, false, attn_out_size(a) / a->heads);
     else if (target == ADAPTER_GATE || target == ADAPTER_UP || target == ADAPTER_DOWN)
-        r = segments(s, model_ffn(s->whole, layer)->hidden, shard_block(down));
+        r = segments(s, model_ffn(s->whole, layer)->hidden, dtype_sum_block(down));
     else
         r = heads(s, a, target != ADAPTER_Q, a->head_dim);
     if (columns)

@@ -10,7 +10,7 @@
 
 // What the types of a file's matrices allow.
 struct shard_blocks {
-    int attn; // largest block (shard_block()) of an attention output
+    int attn; // largest block (dtype_sum_block()) of an attention output
     int down; // of a down matrix
     int mix;  // of the output of a recurrent layer
 };
@@ -23,10 +23,6 @@ struct shard {
     int rank, world;
     int stage, num_stages; // num_stages 0 counts as 1
 };
-
-// Elements of a row that must stay together: those of a block of the file, or a pair of BF16, whose products
-// are added in pairs. FP8 counts as BF16, which it becomes where ranks would cut its blocks.
-int shard_block(enum dtype dtype);
 
 // Whether `world` ranks can share the model. STATUS_INVALID: why not, and which numbers of ranks can.
 enum status shard_check(const struct model_config *whole, const struct shard_blocks *blocks, int world,

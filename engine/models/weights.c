@@ -609,7 +609,7 @@ void weights_blocks(const struct model_config *c, const struct model_file *f, en
                      : s->role == WEIGHT_DOWN    ? &blocks->down
                                                  : NULL;
         for (int layer = -1; block && slot_next(c, s, &layer);) {
-            int b = shard_block(loaded_dtype(find_part(&l, s, 0, false, layer).t.view.dtype, floats));
+            int b = dtype_sum_block(loaded_dtype(find_part(&l, s, 0, false, layer).t.view.dtype, floats));
             *block = b > *block ? b : *block;
         }
     }

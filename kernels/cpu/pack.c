@@ -24,8 +24,6 @@ static uint32_t high4(uint32_t word) { return word >> 4 & 0x0f0f0f0fu; }
 
 enum dtype pack_dtype(enum dtype dtype) { return dtype == DTYPE_FP8 ? DTYPE_BF16 : dtype; }
 
-int pack_block(enum dtype dtype) { return pack_dtype(dtype) == DTYPE_BF16 ? 2 : dtype_block(dtype); }
-
 size_t pack_block_bytes(enum dtype dtype) {
     switch (pack_dtype(dtype)) {
     case DTYPE_F32:
@@ -209,9 +207,9 @@ static void pack_one_block(void *dst, const uint8_t *p, enum dtype dtype, int r)
 void pack_panel(void *dst, const void *src, enum dtype dtype, int rows, int cols, int row) {
     size_t row_bytes = dtype_row_bytes(dtype, cols), bytes = pack_block_bytes(dtype);
     int left = rows - row < LANES ? rows - row : LANES,
-        blocks = (cols + pack_block(dtype) - 1) / pack_block(dtype);
+        blocks = (cols + dtype_sum_block(dtype) - 1) / dtype_sum_block(dtype);
     const char *first = (const char *)src + (size_t)row * row_bytes;
-    if (left < LANES || cols % pack_block(dtype))
+    if (left < LANES || cols % dtype_sum_block(dtype))
         memset(dst, 0, bytes * (size_t)blocks);
     if (dtype == DTYPE_FP8) {
         for (int r = 0; r < left; r++)

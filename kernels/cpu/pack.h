@@ -14,12 +14,10 @@ enum { DTYPES_QUANTISED = 0 QUANTISED_MAP(X) };
 // What a file's type becomes in panels: FP8 is BF16 there.
 enum dtype pack_dtype(enum dtype dtype);
 
-// Elements of a row in one block of a panel: the type's own block, or a pair for BF16. Bytes of that block
-// for all 16 rows.
-int pack_block(enum dtype dtype);
+// Bytes of a block of a panel: dtype_sum_block() elements of each of 16 rows.
 size_t pack_block_bytes(enum dtype dtype);
 
-// Packs rows [row, row + 16) of a matrix (rows, cols) as a file has it into ceil(cols / pack_block) blocks.
+// Packs rows [row, row + 16) of a matrix (rows, cols) as a file has it into ceil(cols / dtype_sum_block) blocks.
 // What lies past the matrix becomes zero.
 void pack_panel(void *dst, const void *src, enum dtype dtype, int rows, int cols, int row);
 

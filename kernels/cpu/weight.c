@@ -35,7 +35,7 @@ static void pack_worker(void *ctx, int thread, int num_threads) {
 struct weight_part cpu_part_shape(enum dtype dtype, int rows, int cols) {
     struct weight_part p = {.dtype = dtype, .rows = rows, .cols = cols};
     p.num_panels = (rows + LANES - 1) / LANES;
-    p.block = pack_block(dtype);
+    p.block = dtype_sum_block(dtype);
     p.num_blocks = (cols + p.block - 1) / p.block;
     p.panel_bytes = (size_t)p.num_blocks * pack_block_bytes(dtype);
     return p;

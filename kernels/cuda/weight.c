@@ -186,11 +186,9 @@ static bool find_segments(const struct device *dev, struct weight *w, const stru
            desc->start + desc->part[0].shape[1] == last;
 }
 
-// Whether so many ranks would have whole segments. The engine cuts between blocks of the type, and a pair of
-// BF16, as which FP8 counts, is one (backend.h).
+// Whether so many ranks would have whole segments. The engine cuts between blocks of dtype_sum_block().
 static bool suits_exact(const struct weight *w, const struct weight_desc *desc, int world) {
-    enum dtype dtype = desc->part[0].dtype;
-    int block = dtype == DTYPE_BF16 || dtype == DTYPE_FP8 ? 2 : dtype_block(dtype);
+    int block = dtype_sum_block(desc->part[0].dtype);
     int64_t blocks = (desc->total + block - 1) / block;
     for (int rank = 1; rank < world; rank++)
         if (blocks * rank / world * block != columns_before(&w->matrix[0], desc->total, 8 / world * rank))

@@ -33,8 +33,8 @@ static double pass(const struct cpu_kernels *k, enum dtype dtype, const char *w,
                    int tokens) {
     static float y[TILE_PANELS * MANY_TOKENS * LANES];
     bool unpacks = k->to_pairs && dtype_block(dtype) > 1 && tokens >= LEAST_TOKENS;
-    int block = pack_block(dtype), blocks = K / block, most = unpacks ? MANY_TOKENS : k->tile_tokens[dtype],
-        tiles = (tokens + most - 1) / most;
+    int block = dtype_sum_block(dtype), blocks = K / block,
+        most = unpacks ? MANY_TOKENS : k->tile_tokens[dtype], tiles = (tokens + most - 1) / most;
     size_t panel = (size_t)blocks * pack_block_bytes(dtype);
     size_t x_bytes = block < 32 ? 4 : (size_t)block / 32 * sizeof(struct act_q8);
     size_t ldx = (((size_t)blocks * x_bytes + 63) / 64 | 1) * 64;
@@ -63,7 +63,7 @@ static double pass(const struct cpu_kernels *k, enum dtype dtype, const char *w,
 }
 
 static void run(const struct cpu_kernels *k, enum dtype dtype, size_t bytes) {
-    size_t panel = (size_t)(K / pack_block(dtype)) * pack_block_bytes(dtype);
+    size_t panel = (size_t)(K / dtype_sum_block(dtype)) * pack_block_bytes(dtype);
     int panels = (int)(bytes / panel) / 2 * 2;
     struct region w = region_alloc((size_t)panels * panel),
                   x = region_alloc((size_t)MAX_TOKENS * (K * 4 + 128));

@@ -87,7 +87,7 @@ ROWS = [
     (SHARD, "int64_t first = (int64_t)num * s->rank / s->world;", "int64_t first = (int64_t)each * s->rank % num;",
             "test_shard"),  # a copied kv head is another's
     (SHARD, "        bias->data = (const float *)bias->data + r.begin * rows;\n", "", "test_shard"),  # every rank has the first biases
-    (SHARD, "r = segments(s, hidden, shard_block(down));\n        cut_rows", "r = segments(s, hidden, 1);\n        cut_rows",
+    (SHARD, "r = segments(s, hidden, dtype_sum_block(down));\n        cut_rows", "r = segments(s, hidden, 1);\n        cut_rows",
             "test_ranks"),  # gate is cut elsewhere than down
     (SHARD, "if (attn_out_size(a) % (b->attn * world) != 0)", "if (false)", "test_shard"),  # cut inside a block
     (SHARD, "if (hidden > 0 && num_blocks(hidden, b->down) < world)", "if (false)", "test_shard"),  # a rank without a part

@@ -315,7 +315,7 @@ ROWS = [
     (PACK, "w->minus_min[r] ^ 0x8000u", "w->minus_min[r]", "test_quants"),  # Q2_K's minima are added
     (QUANTS_H, "(p[8 + s % 4] >> s / 4 * 2 & 3) << 4) - 32;", "(p[8 + s % 4] >> s / 4 * 2 & 3) << 4);",
            "test_quants"),  # Q3_K's scales without a sign
-    (PACK, "if (left < LANES || cols % pack_block(dtype))", "if (false)", "test_kernels"),  # rows past the matrix are not zero
+    (PACK, "if (left < LANES || cols % dtype_sum_block(dtype))", "if (false)", "test_kernels"),  # rows past the matrix are not zero
     (POOL, "p->turn = (uint16_t)(p->turn + !p->alone);", "p->turn++;", "test_pool"),  # an old note of what is left looks new
     (POOL, "            pool_partition(p->num_items, thread, p->num_threads, begin, end);", "            *begin = *end;", "test_pool"),  # nothing is left
     (POOL, "            *begin = *end - piece;", "            *end = *begin + piece;", "test_pool"),  # a helper takes what its owner will

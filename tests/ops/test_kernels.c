@@ -461,7 +461,8 @@ static void test_pack(void **state) {
             int cols = (1 + (int)(random_u32() % (block > 32 ? 3 : 40))) * block;
             struct tensor w = random_tensor(t, rows, cols, 1);
             struct ref_matrix m = {w.data, t, rows, cols, NULL};
-            size_t bytes = (size_t)((cols + pack_block(t) - 1) / pack_block(t)) * pack_block_bytes(t);
+            size_t bytes =
+                (size_t)((cols + dtype_sum_block(t) - 1) / dtype_sum_block(t)) * pack_block_bytes(t);
             char *panel = must_calloc(1, bytes);
             float *y = must_calloc((size_t)cols, sizeof *y);
             for (int row = 0; row < rows; row += LANES) {

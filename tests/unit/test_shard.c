@@ -85,7 +85,7 @@ static void expect_rows(const struct weight_desc *whole, const struct weight_des
 
 static void check_role(enum weight_role role, enum dtype t, enum dtype down, int world) {
     struct weight_desc whole = weight(role, t), part;
-    struct shard_blocks blocks = {shard_block(t), shard_block(down), 1};
+    struct shard_blocks blocks = {dtype_sum_block(t), dtype_sum_block(down), 1};
     char *scratch = malloc(1 << 20);
     int64_t next = 0; // where the next rank must begin
     for (int rank = 0; rank < world; rank++) {
@@ -113,7 +113,7 @@ static void check_role(enum weight_role role, enum dtype t, enum dtype down, int
         }
         case WEIGHT_HEAD: assert_true(b->shape[0] > 0 && next % 32 == 0); break;
         case WEIGHT_GATE_UP:
-            assert_true(b->shape[0] <= own.ffn[0].hidden && next % shard_block(down) == 0);
+            assert_true(b->shape[0] <= own.ffn[0].hidden && next % dtype_sum_block(down) == 0);
             expect_rows(&whole, &part, 1, next);
             break;
         case WEIGHT_DOWN: assert_true(b->shape[1] <= own.ffn[0].hidden); break;
@@ -131,10 +131,10 @@ static void check_role(enum weight_role role, enum dtype t, enum dtype down, int
             next += b->shape[0];
             continue;
         }
-        assert_int_equal(next % shard_block(t), 0);
+        assert_int_equal(next % dtype_sum_block(t), 0);
         // the border is that of segment 8 / world * rank
-        int64_t n = (a->shape[1] + shard_block(t) - 1) / shard_block(t);
-        assert_int_equal(next, n * (8 / world * rank) / 8 * shard_block(t));
+        int64_t n = (a->shape[1] + dtype_sum_block(t) - 1) / dtype_sum_block(t);
+        assert_int_equal(next, n * (8 / world * rank) / 8 * dtype_sum_block(t));
         size_t row = dtype_row_bytes(t, a->shape[1]), first = dtype_row_bytes(t, next),
                bytes = dtype_row_bytes(t, b->shape[1]);
         for (int64_t r = 0; r < a->shape[0]; r++)

@@ -15,6 +15,13 @@ enum {
     LT_GROUPS = 4, // CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F
     LT_BLOCKS = 5,
 };
+#if CUBLAS_VERSION >= 120900
+static_assert(LT_W_SCALE_MODE == (int)CUBLASLT_MATMUL_DESC_A_SCALE_MODE &&
+                  LT_X_SCALE_MODE == (int)CUBLASLT_MATMUL_DESC_B_SCALE_MODE &&
+                  LT_GROUPS == (int)CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F &&
+                  LT_BLOCKS == (int)CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F,
+              "as a newer header has them");
+#endif
 
 #define LT_TEXT(x) #x
 #define LT_NAME(major) "libcublasLt.so." LT_TEXT(major)

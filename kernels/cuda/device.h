@@ -23,12 +23,13 @@ struct peers {
     pthread_t watcher;            // of processes
     bool watched, closing;
     int begin[COMM_MAX_SUM + 1]; // tokens of the head that ranks hold
+    size_t two_shots;            // what they must save, as in cuda_two_shots()
     struct rt_nccl *nccl;        // or NULL
     // On the device:
     struct cuda_peers barrier;
     uint32_t *flags;
-    float *part;                      // (T, D) this rank's part of a row-parallel GEMM
-    const float *parts[COMM_MAX_SUM]; // of each rank
+    float *part;                // (T, D) this rank's part of a row-parallel GEMM
+    float *parts[COMM_MAX_SUM]; // of each rank
     float *logits[COMM_MAX_SUM], *max[COMM_MAX_SUM];
     struct cuda_topk *topks[COMM_MAX_SUM];
 };

@@ -644,15 +644,24 @@ struct cuda_peers {
 };
 
 // y = or += the sum of what all ranks have (+ bias), as the binary tree of neighbours. When it is done on a
-// rank, no other reads this rank's part any more.
+// rank, no other touches this rank's part any more.
 struct cuda_sum {
     struct cuda_peers peers;
-    const float *part[COMM_MAX_SUM]; // (rows, n) of each rank, by rank
-    const float *bias;               // (n) or NULL
-    float *y;                        // (rows, n)
+    float *part[COMM_MAX_SUM]; // (rows, n) of each rank, by rank; two shots change it
+    const float *bias;         // (n) or NULL
+    float *y;                  // (rows, n)
     bool add;
+    bool two_shots; // of 4 or 8 ranks, the same on all; the bits are those of one
     int rows, n;
 };
+// Whether two shots are faster. One reads the parts of world - 1 others, two move 2 / world of that, but wait
+// at the second barrier until what they have written is there, and go over their own memory once more:
+// predicted 2.5 us, in which NVLink (450 GB/s) carries CUDA_TWO_SHOTS bytes. So from 0.75 MB on for 4 ranks, and
+// from 0.21 MB for 8: 7 rows of 8,192. Of two ranks never.
+enum { CUDA_TWO_SHOTS = 1125000 };
+static inline bool cuda_two_shots(int world, size_t bytes, size_t worth) {
+    return bytes * (size_t)((world - 1) * (world - 2)) > worth * (size_t)world;
+}
 void cuda_sum(struct rt *rt, const struct cuda_sum *a);
 
 // Eight blocks go over a row, each over a slice of its groups; of ranks each has as many slices of its tokens.

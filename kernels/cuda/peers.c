@@ -59,6 +59,8 @@ enum status cuda_peers_open(struct device *dev, const struct device_config *conf
     p->comm = config->comm;
     p->processes = config->processes;
     p->shares = cuda_shares_device(config);
+    const char *worth = getenv("QUIRE_CUDA_TWO_SHOTS"); // in bytes
+    p->two_shots = worth ? strtoul(worth, NULL, 10) : CUDA_TWO_SHOTS;
     struct err why = {STATUS_OK, "GPUs that share a layer are on several machines"};
     p->apart = config->apart;
     for (int r = 0, end; r < p->world; r++) {
@@ -161,6 +163,7 @@ enum status cuda_peers_wait(struct device *dev, int slot, struct err *err) {
 struct peer_info { // what a rank tells the others of itself
     unsigned char uuid[sizeof((struct rt_info *)0)->uuid], name[RT_SHARED]; // of the device, and of the arena
     bool apart;
+    size_t two_shots;
     uint32_t *stop;
     char *arena; // where the rest lies
     uint32_t *flags;
@@ -223,6 +226,7 @@ void cuda_peers_join(struct device *dev) {
     if (p->joined || rt_failed(dev->rt))
         return;
     struct peer_info all[COMM_MAX_SUM], mine = {.apart = p->apart,
+                                                .two_shots = p->two_shots,
                                                 .stop = p->stop[p->rank],
                                                 .arena = dev->arena,
                                                 .flags = p->flags,
@@ -249,6 +253,7 @@ void cuda_peers_join(struct device *dev) {
             p->max[r] = all[r].max;
             p->topks[r] = all[r].topk;
         }
+        p->two_shots = all[0].two_shots; // all do the same
         p->barrier.rank = p->rank;
         p->barrier.world = p->world;
         p->barrier.stop = p->stop[p->rank];
@@ -274,6 +279,7 @@ void cuda_peers_sum(struct device *dev, float *y, bool add, const float *bias, i
     else if (p->nccl && rows - dev->work.num_decode > CUDA_TOKENS)
         shot = dev->work.num_decode;
     struct cuda_sum a = {.peers = p->barrier, .bias = bias, .y = y, .add = add, .rows = shot, .n = D};
+    a.two_shots = cuda_two_shots(p->world, (size_t)shot * (size_t)D * sizeof *y, p->two_shots);
     memcpy(a.part, p->parts, sizeof a.part);
     cuda_sum(dev->rt, &a);
     if (shot < rows) {

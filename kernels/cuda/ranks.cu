@@ -1,11 +1,14 @@
 // Kernels with a cross-GPU barrier, on devices that read each other's memory (NVLink, PCIe): the sum of a
-// row-parallel GEMM or of experts, and the gathering of logits rows. In one shot: each rank reads what all
-// have. For messages of a few rows, where latency is all; long ones go through NCCL (peers.c).
+// row-parallel GEMM or of experts, and the gathering of logits rows. A short sum is made in one shot: each
+// rank reads the parts of all. A longer one in two: each rank adds a slice of it and writes that over the
+// slice in the parts of all, which nobody else reads; then each has the whole sum at home. Prompts' long sums
+// go through NCCL (peers.c).
 //
 // The barrier, block by block: a block sets a flag in the memory of every rank, which tells its twin there
 // that what its rank has made is there, and waits for theirs; then it reads; then the same again, so that
-// nobody writes what another still reads. Flags only count up, from what the block keeps in `epochs`: a CUDA
-// graph needs no new arguments, and nobody resets anything. All blocks of a launch fit on a device at once.
+// nobody writes what another still reads, or reads a sum before it is there. Flags only count up, from what
+// the block keeps in `epochs`: a CUDA graph needs no new arguments, and nobody resets anything. All blocks of
+// a launch fit on a device at once.
 #include "common.cuh"
 
 enum { PEER_THREADS = 512 };
@@ -43,30 +46,104 @@ template <int WORLD, class T> KD_FN T add_ranks(const struct cuda_sum &a, size_t
     return v[0];
 }
 
+// A message's elements by thread: first, first + stride, ... Twins have the same ones, also of each slice. A
+// warp's are neighbours, the next warp is another block's, so that few keep all blocks busy.
+KD_FN size_t first_element() {
+    return (size_t)(kd_warp() * (int)gridDim.x + (int)blockIdx.x) * 32 + (size_t)kd_lane();
+}
+KD_FN size_t element_stride() { return (size_t)gridDim.x * PEER_THREADS; }
+
+// Elements of T in a row, and in the message.
+template <class T> KD_FN size_t row_size(const struct cuda_sum &a) {
+    return (size_t)a.n * sizeof(float) / sizeof(T);
+}
+template <class T> KD_FN size_t sum_size(const struct cuda_sum &a) { return (size_t)a.rows * row_size<T>(a); }
+// Of each rank's slice but the last ones': whole warps.
+template <int WORLD, class T> KD_FN size_t slice_size(const struct cuda_sum &a) {
+    return (sum_size<T>(a) + 32 * WORLD - 1) / (32 * WORLD) * 32;
+}
+
+// Elements i, i + step, ... of y, from their sums: all is read before anything is written. Their numbers have 32 bits.
+template <int N, class T> KD_FN void keep_sums(const struct cuda_sum &a, T (&v)[N], size_t i, size_t step) {
+    T *y = (T *)(void *)a.y + i;
+    size_t most = sum_size<T>(a) - i;
+#pragma unroll
+    for (int k = 0; k < N; k++)
+        if (a.bias)
+            v[k] = add4(
+                v[k], ((const T *)(const void *)a.bias)[(uint32_t)(i + k * step) % (uint32_t)row_size<T>(a)]);
+#pragma unroll
+    for (int k = 0; k < N; k++)
+        if (a.add && k * step < most)
+            v[k] = add4(y[k * step], v[k]);
+#pragma unroll
+    for (int k = 0; k < N; k++)
+        if (k * step < most)
+            y[k * step] = v[k];
+}
+
+template <int WORLD, class T> KD_FN void sum_at_once(const struct cuda_sum &a) {
+    for (size_t i = first_element(); i < sum_size<T>(a); i += element_stride()) {
+        T v[1] = {add_ranks<WORLD, T>(a, i)};
+        keep_sums(a, v, i, 0);
+    }
+}
+
 template <int WORLD> __global__ void __launch_bounds__(PEER_THREADS, 1) sum_ranks(struct cuda_sum a) {
     KD_SHARED(int, arrived);
     kd_grid_release();
     kd_grid_wait();
     uint32_t epoch = a.peers.epochs[blockIdx.x];
-    size_t first = (size_t)blockIdx.x * PEER_THREADS + threadIdx.x, stride = (size_t)gridDim.x * PEER_THREADS;
-    size_t all = (size_t)a.rows * (size_t)a.n;
     bool go = peer_barrier(a.peers, epoch + 1, arrived);
-    if (go && a.n % 4 == 0) {
-        for (size_t i = first; i < all / 4; i += stride) {
-            float4 v = add_ranks<WORLD, float4>(a, i), *y = (float4 *)(void *)a.y + i;
-            if (a.bias)
-                v = add4(v, ((const float4 *)(const void *)a.bias)[i % (size_t)(a.n / 4)]);
-            *y = a.add ? add4(*y, v) : v;
-        }
-    } else if (go) {
-        for (size_t i = first; i < all; i += stride) {
-            float v = add_ranks<WORLD, float>(a, i);
-            if (a.bias)
-                v += a.bias[i % (size_t)a.n];
-            a.y[i] = a.add ? a.y[i] + v : v;
-        }
-    }
+    if (go && a.n % 4 == 0)
+        sum_at_once<WORLD, float4>(a);
+    else if (go)
+        sum_at_once<WORLD, float>(a);
     peer_barrier(a.peers, epoch + 2, arrived);
+    if (threadIdx.x == 0)
+        a.peers.epochs[blockIdx.x] = epoch + 2;
+}
+
+// The first shot: this rank's slice, to all.
+template <int WORLD, class T> KD_FN void sum_slice(const struct cuda_sum &a) {
+    size_t size = slice_size<WORLD, T>(a), begin = size * (size_t)a.peers.rank;
+    for (size_t i = first_element(); i < size && begin + i < sum_size<T>(a); i += element_stride()) {
+        T v = add_ranks<WORLD, T>(a, begin + i);
+#pragma unroll
+        for (int r = 0; r < WORLD; r++)
+            ((T *)(void *)a.part[r])[begin + i] = v;
+    }
+}
+
+// The second: the same elements of all slices, which twins have sent. Of four at a time, for want of registers.
+template <int WORLD, class T> KD_FN void keep_slices(const struct cuda_sum &a) {
+    size_t size = slice_size<WORLD, T>(a), all = sum_size<T>(a);
+    const T *sum = (const T *)(const void *)a.part[a.peers.rank];
+    for (size_t first = first_element(); first < size; first += element_stride())
+        for (size_t i = first; i < all; i += 4 * size) {
+            T v[4];
+#pragma unroll
+            for (int k = 0; k < 4; k++)
+                v[k] = i + k * size < all ? sum[i + k * size] : T();
+            keep_sums(a, v, i, size);
+        }
+}
+
+template <int WORLD> __global__ void __launch_bounds__(PEER_THREADS, 1) sum_slices(struct cuda_sum a) {
+    KD_SHARED(int, arrived);
+    kd_grid_release();
+    kd_grid_wait();
+    uint32_t epoch = a.peers.epochs[blockIdx.x];
+    bool go = peer_barrier(a.peers, epoch + 1, arrived), whole = a.n % 4 == 0;
+    if (go && whole)
+        sum_slice<WORLD, float4>(a);
+    else if (go)
+        sum_slice<WORLD, float>(a);
+    go = go && peer_barrier(a.peers, epoch + 2, arrived); // who has no sums tells nobody that they are there
+    if (go && whole)
+        keep_slices<WORLD, float4>(a);
+    else if (go)
+        keep_slices<WORLD, float>(a);
     if (threadIdx.x == 0)
         a.peers.epochs[blockIdx.x] = epoch + 2;
 }
@@ -138,8 +215,8 @@ void cuda_sum(struct rt *rt, const struct cuda_sum *a) {
     switch (a->peers.world) {
     case 1: rt_launch(rt, sum_ranks<1>, g, *a); break;
     case 2: rt_launch(rt, sum_ranks<2>, g, *a); break;
-    case 4: rt_launch(rt, sum_ranks<4>, g, *a); break;
-    case 8: rt_launch(rt, sum_ranks<8>, g, *a); break;
+    case 4: rt_launch(rt, a->two_shots ? sum_slices<4> : sum_ranks<4>, g, *a); break;
+    case 8: rt_launch(rt, a->two_shots ? sum_slices<8> : sum_ranks<8>, g, *a); break;
     default: rt_fail(rt, "ranks are 1, 2, 4 or 8"); break;
     }
 }

@@ -364,29 +364,41 @@ static void bench_attend(enum dtype dtype, int block_size, int kv_heads, int gro
     free(seq_of), free(positions), free(a);
 }
 
-// ---- sums of ranks, with one: what the kernel and its two barriers cost beside the bytes that it moves
+// ---- sums of ranks: what the kernel and its two barriers cost beside the bytes that it moves. Other ranks lie in
+// the same memory and have passed every barrier already, so that links between devices and waiting are not in it.
 
 static void sum_once(void *arg, int i) { cuda_sum(rt, &((struct cuda_sum *)arg)[i]); }
 
-static void bench_sum(int rows, int n) {
+static void passed_flags(uint32_t flags[CUDA_BARRIER_BLOCKS * COMM_MAX_SUM]) {
+    for (int i = 0; i < CUDA_BARRIER_BLOCKS * COMM_MAX_SUM; i++)
+        flags[i] = 0x3fffffff; // an epoch far ahead
+}
+
+static void bench_sum(int world, bool two_shots, int rows, int n) {
     size_t bytes = (size_t)rows * (size_t)n * sizeof(float);
-    set_copies(3.0 * (double)bytes);
+    // All parts, and y twice; in two shots a slice of each, read and written, then what is now the sum.
+    double moved = (double)bytes * (two_shots ? 5 : world + 2);
+    uint32_t arrived[CUDA_BARRIER_BLOCKS * COMM_MAX_SUM];
+    passed_flags(arrived);
+    set_copies(moved);
     struct cuda_sum *a = must_calloc((size_t)num_copies, sizeof *a);
     uint32_t *stop = rt_alloc_host(rt, sizeof *stop);
-    for (int i = 0; i < num_copies; i++)
+    for (int i = 0; i < num_copies; i++) {
         a[i] = (struct cuda_sum){
-            .peers = {.world = 1,
-                      .flags = {device(sizeof(uint32_t) * CUDA_BARRIER_BLOCKS * COMM_MAX_SUM)},
-                      .epochs = device(sizeof(uint32_t) * CUDA_BARRIER_BLOCKS),
-                      .stop = stop},
-            .part = {filled(bytes, STREAM_F32)},
+            .peers = {.world = world, .epochs = device(sizeof(uint32_t) * CUDA_BARRIER_BLOCKS), .stop = stop},
             .y = filled(bytes, STREAM_F32),
             .add = true,
+            .two_shots = two_shots,
             .rows = rows,
             .n = n};
+        for (int r = 0; r < world; r++) {
+            a[i].peers.flags[r] = upload(arrived, sizeof arrived);
+            a[i].part[r] = filled(bytes, STREAM_F32);
+        }
+    }
     char shape[64];
-    snprintf(shape, sizeof shape, "1 rank, %d x %d", rows, n);
-    row("sum of ranks", shape, time_kernel(sum_once, a), 3.0 * (double)bytes, bandwidth, "GB/s");
+    snprintf(shape, sizeof shape, "%d ranks%s, %d x %d", world, two_shots ? ", two shots" : "", rows, n);
+    row("sum of ranks", shape, time_kernel(sum_once, a), moved, bandwidth, "GB/s");
     release();
     rt_free_host(rt, stop);
     free(a);
@@ -395,8 +407,7 @@ static void bench_sum(int rows, int n) {
 static void gather_once(void *arg, int i) { cuda_gather(rt, &((struct cuda_gather *)arg)[i]); }
 
 // What the first of two ranks fetches: the other's local top-k, or half of the logits of each row and their
-// maxima. The other lies in the same memory and has passed every barrier already, so that links between
-// devices and waiting are not in it.
+// maxima.
 static void bench_gather(int rows, bool topk) {
     int V = tiny ? 512 : 151936, ld = (V + 15) / 16 * 16, groups = ld / CUDA_GROUP;
     struct logits_row *heads = must_calloc((size_t)rows, sizeof *heads);
@@ -406,8 +417,7 @@ static void bench_gather(int rows, bool topk) {
         heads[r] = (struct logits_row){
             .row = r, .target = -1, .temperature = 1, .top_k = topk ? CUDA_TOPK : 0, .num_logprobs = -1};
     }
-    for (int i = 0; i < CUDA_BARRIER_BLOCKS * COMM_MAX_SUM; i++)
-        arrived[i] = 0x3fffffff; // an epoch far ahead
+    passed_flags(arrived);
     size_t all = (size_t)rows * (size_t)ld * 4, maxima = (size_t)rows * (size_t)groups * 4;
     // The other's half, read and written.
     double bytes = topk ? (double)rows * sizeof *best : (double)rows * (ld / 2 + groups / 2) * 4 * 2;
@@ -903,8 +913,10 @@ void bench_attention(void) {
 
 void bench_others(void) {
     section("Other kernels", kernel_columns);
-    bench_sum(tiny ? 2 : 1, tiny ? 64 : 4096);
-    bench_sum(tiny ? 3 : 64, tiny ? 64 : 4096);
+    bench_sum(1, false, tiny ? 2 : 1, tiny ? 64 : 4096);
+    for (int world = 4; world <= 8; world *= 2)
+        for (int two_shots = 0; two_shots < 2; two_shots++)
+            bench_sum(world, two_shots, tiny ? 3 : 64, tiny ? 64 : 4096);
     bench_nccl(tiny ? 2 : 512, tiny ? 64 : 4096);
     for (int i = 0; i < 2; i++) {
         int r = tiny ? 1 + i : i ? 64 : 1;

@@ -19,8 +19,8 @@
 enum { ROUNDS = 30 };
 
 struct sum_job {
-    int rank, world, rows, n;
-    bool bias;
+    int rank, world, rows, n, rounds;
+    bool bias, two_shots;
     struct rt *rt;
     struct cuda_sum a;
     float *mine;               // this rank's part in device memory
@@ -33,8 +33,9 @@ struct sum_job {
 static void *sum_rounds(void *arg) {
     struct sum_job *j = arg;
     size_t bytes = (size_t)(j->rows * j->n) * sizeof(float);
-    for (int i = 0; i < ROUNDS; i++) { // whoever is first writes its next part at once
+    for (int i = 0; i < j->rounds; i++) { // whoever is first writes its next part at once
         rt_upload_now(j->rt, j->mine, j->part[i], bytes);
+        j->a.two_shots = j->two_shots && i % 3 != 2; // some in one, between
         cuda_sum(j->rt, &j->a);
         rt_mark(j->rt, 0);
         j->ok &= rt_wait(j->rt, 0, NULL) == STATUS_OK;
@@ -54,7 +55,7 @@ static float tree(const struct sum_job *j, int world, int round, size_t i) {
     return v[0];
 }
 
-static void check_sum(int world, int rows, int n, bool bias, uint32_t epoch) {
+static void check_sum(int world, int rows, int n, bool bias, bool two_shots, uint32_t epoch) {
     struct sum_job jobs[COMM_MAX_SUM] = {0};
     struct cuda_peers peers = {.world = world};
     uint32_t *epochs[COMM_MAX_SUM], first[CUDA_BARRIER_BLOCKS * COMM_MAX_SUM], *stop[COMM_MAX_SUM];
@@ -66,7 +67,13 @@ static void check_sum(int world, int rows, int n, bool bias, uint32_t epoch) {
     for (int r = 0; r < world; r++) {
         struct err err = {0};
         struct sum_job *j = &jobs[r];
-        *j = (struct sum_job){.rank = r, .world = world, .rows = rows, .n = n, .ok = true};
+        *j = (struct sum_job){.rank = r,
+                              .world = world,
+                              .rows = rows,
+                              .n = n,
+                              .two_shots = two_shots,
+                              .ok = true,
+                              .rounds = all < 1 << 16 ? ROUNDS : 3};
         if (!(j->rt = rt_open(r, &err)))
             fail_msg("%s", err.msg);
         j->mine = rt_alloc(j->rt, all * sizeof(float));
@@ -84,7 +91,7 @@ static void check_sum(int world, int rows, int n, bool bias, uint32_t epoch) {
         rt_upload_now(j->rt, epochs[r], first, sizeof first / COMM_MAX_SUM);
         stop[r] = rt_alloc_host(j->rt, sizeof *stop[r]);
         j->got = malloc(all * sizeof *j->got);
-        for (int i = 0; i < ROUNDS; i++)
+        for (int i = 0; i < j->rounds; i++)
             j->part[i] = random_floats(all, i % 2 ? 1e3f : 1);
         for (int other = 0; other < r; other++)
             if (rt_reach(j->rt, other, &err) != STATUS_OK || rt_reach(jobs[other].rt, r, &err) != STATUS_OK)
@@ -101,7 +108,7 @@ static void check_sum(int world, int rows, int n, bool bias, uint32_t epoch) {
     for (int r = 0; r < world; r++)
         pthread_join(threads[r], NULL);
     memset(want, 0, all * sizeof *want);
-    for (int i = 0; i < ROUNDS; i++)
+    for (int i = 0; i < jobs[0].rounds; i++)
         for (size_t e = 0; e < all; e++) {
             float v = tree(jobs, world, i, e);
             if (bias)
@@ -113,7 +120,7 @@ static void check_sum(int world, int rows, int n, bool bias, uint32_t epoch) {
         assert_int_equal(*stop[r], 0);
         if (memcmp(jobs[r].got, want, all * sizeof *want) != 0)
             fail_msg("%d ranks, %d x %d: rank %d has other bits", world, rows, n, r);
-        for (int i = 0; i < ROUNDS; i++)
+        for (int i = 0; i < jobs[r].rounds; i++)
             free((void *)(uintptr_t)jobs[r].part[i]);
         rt_free(jobs[r].rt, jobs[r].mine), rt_free(jobs[r].rt, jobs[r].a.y);
         rt_free(jobs[r].rt, (void *)(uintptr_t)jobs[r].a.bias), rt_free(jobs[r].rt, peers.flags[r]);
@@ -137,17 +144,26 @@ static void test_sum(void **state) {
     (void)state;
     static const struct {
         int world, rows, n;
-        bool bias;
+        bool bias, two_shots;
         uint32_t epoch;
     } cases[] = {
-        {1, 3, 64, true, 0},   {2, 1, 8, false, 0},   {2, 3, 7, true, 0xfffffff1u}, // flags wrap around
-        {2, 5, 900, true, 17}, {4, 2, 300, false, 0}, {8, 1, 68, true, 0},
+        {1, 3, 64, true, false, 0},
+        {2, 1, 8, false, false, 0},
+        {2, 3, 7, true, false, 0xfffffff1u}, // flags wrap around
+        {2, 5, 900, true, false, 17},
+        {4, 2, 300, false, false, 0},
+        {8, 1, 68, true, false, 0},
+        {4, 2, 300, false, true, 0},         // the last rank has no slice
+        {4, 3, 75, true, true, 0xfffffff1u}, // not by fours; the last one is shorter
+        {8, 5, 900, true, true, 17},
+        {4, 67, 4096, true, true, 0}, // some threads have two elements of a slice
     };
     int have = num_devices();
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         rt_test_order((int)i % 3);
         if (cases[i].world <= have)
-            check_sum(cases[i].world, cases[i].rows, cases[i].n, cases[i].bias, cases[i].epoch);
+            check_sum(cases[i].world, cases[i].rows, cases[i].n, cases[i].bias, cases[i].two_shots,
+                      cases[i].epoch);
     }
     rt_test_order(0);
 }
@@ -213,6 +229,17 @@ static void test_nccl(void **state) {
     }
 }
 
+// Sums that are long enough for two shots; half of four ranks' reading is saved, and nothing of two's.
+static void test_two_shots(void **state) {
+    (void)state;
+    assert_false(cuda_two_shots(1, 1 << 30, 0));
+    assert_false(cuda_two_shots(2, 1 << 30, 0));
+    assert_false(cuda_two_shots(4, 1000, 1500));
+    assert_true(cuda_two_shots(4, 1001, 1500));
+    assert_false(cuda_two_shots(8, 6 * 8192 * sizeof(float), CUDA_TWO_SHOTS));
+    assert_true(cuda_two_shots(8, 7 * 8192 * sizeof(float), CUDA_TWO_SHOTS));
+}
+
 // A kernel whose twin never comes ends when it is told to.
 static void test_stop(void **state) {
     (void)state;
@@ -231,6 +258,25 @@ static void test_stop(void **state) {
     for (int i = 0; i < 16; i++)
         assert_true(got[i] == 0); // nothing was added
     free(got);
+    // Nor where others fail between the shots. Who has not passed a barrier does not come to the next.
+    enum { FLAGS = CUDA_BARRIER_BLOCKS * COMM_MAX_SUM };
+    for (uint32_t epoch = 0; epoch < 2; epoch++) { // of the others
+        uint32_t flags[FLAGS] = {0};
+        for (int r = 0; r < 4; r++)
+            flags[r] = epoch, a.part[r] = x;
+        a.peers.world = 4, a.two_shots = true;
+        rt_upload_now(rt, a.peers.flags[0], flags, sizeof flags);
+        rt_upload_now(rt, a.peers.epochs, &(uint32_t){0}, sizeof(uint32_t));
+        a.peers.flags[2] = a.peers.flags[3] = a.peers.flags[1];
+        cuda_sum(rt, &a);
+        got = to_host(a.y, 64);
+        for (int i = 0; i < 16; i++)
+            assert_true(got[i] == 0);
+        free(got);
+        uint32_t *told = to_host(a.peers.flags[1], sizeof flags);
+        assert_int_equal(told[0], 1 + epoch);
+        free(told);
+    }
     rt_free(rt, x), rt_free(rt, a.y), rt_free(rt, a.peers.epochs), rt_free(rt, a.peers.flags[0]),
         rt_free(rt, a.peers.flags[1]), rt_free_host(rt, stop);
 }
@@ -249,7 +295,7 @@ struct gather_job {
     struct rt *rt;
     struct cuda_gather a;
     float logits[GATHER_ROWS][GATHER_LD], max[GATHER_ROWS][GATHER_MAX]; // then what the rank has of all
-    struct cuda_topk topk[GATHER_ROWS];                                         // likewise
+    struct cuda_topk topk[GATHER_ROWS];                                 // likewise
     bool ok;
 };
 
@@ -359,7 +405,7 @@ static void test_gather(void **state) {
         }
         for (int rank = 0; rank < GATHER_WORLD; rank++) {
             struct gather_job *j = &jobs[rank];
-            void *all[] = {a.logits[rank],      a.max[rank],        a.topk[rank],
+            void *all[] = {a.logits[rank],      a.max[rank],       a.topk[rank],
                            a.peers.flags[rank], j->a.peers.epochs, (void *)(uintptr_t)j->a.rows};
             for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
                 rt_free(j->rt, all[i]);
@@ -489,7 +535,10 @@ static void test_exact(void **state) {
         run(one, file, 1, true, 128, 30);
         for (int ranks = 2; ranks <= models[i].most && ranks <= 4 >> SLOW; ranks *= 2) {
             snprintf(what, sizeof what, "%s, %d ranks", models[i].m.name, ranks);
+            if (ranks == 4)
+                setenv("QUIRE_CUDA_TWO_SHOTS", "0", 1);
             run(many, file, ranks, true, ranks == 2 ? 128 : 32, 30);
+            unsetenv("QUIRE_CUDA_TWO_SHOTS");
             check_same(one, many, what);
         }
         if (i == 1) { // two stages of two ranks, each with a layer
@@ -604,6 +653,12 @@ static void test_near(void **state) {
         run(many, file, cases[i].ranks, false, 128, PROMPT);
         unsetenv("QUIRE_EMULATED_NCCL");
         double far = logits_distance(one, many);
+        if (cases[i].ranks == 4) { // also of graphs
+            setenv("QUIRE_CUDA_TWO_SHOTS", "0", 1);
+            run(one, file, 4, false, 128, PROMPT);
+            unsetenv("QUIRE_CUDA_TWO_SHOTS");
+            check_same(one, many, "two shots");
+        }
         if (!(far < 2e-2))
             fail_msg("%s, %d ranks: logits are %g apart", cases[i].m.name, cases[i].ranks, far);
         for (int r = 0; r < NUM; r++) { // every row was sampled, from finite logits
@@ -907,6 +962,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_sum),         cmocka_unit_test(test_nccl),
         cmocka_unit_test(test_gather),      cmocka_unit_test(test_stop),
+        cmocka_unit_test(test_two_shots),
 #ifdef QUIRE_EMULATED
         cmocka_unit_test(test_exact),       cmocka_unit_test(test_near),
         cmocka_unit_test(test_groups),      cmocka_unit_test(test_refused),

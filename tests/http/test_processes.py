@@ -18,9 +18,9 @@ from wire import wait_for
 pytestmark = needs_mpi
 
 
-def unequal(first, second, before=(), binary=BINARY):
-    """Two processes whose words differ: mpirun's form for several programs. before, binary: of the second."""
-    return [RUN, "mpirun", 1, BINARY, *first, ":", "-np", 1, *before, binary, *second]
+def unequal(first, second, before=(), binary=BINARY, others=1):
+    """Two processes whose words differ: mpirun's form for several programs. before, binary: of the second, and so many more."""
+    return [RUN, "mpirun", 1, BINARY, *first, ":", "-np", others, *before, binary, *second]
 
 
 def launch(words, env=None):
@@ -398,7 +398,8 @@ def test_gpus_of_processes(processes, tensor, stages, words):
     env = {"QUIRE_CUDA_MODULE": str(EMULATED), "QUIRE_EMULATED_DEVICES": "4"}
     ranks = ("--tensor-parallel-size", tensor, "--pipeline-parallel-size", stages)
     one = run(*WRITE, *words, *(() if "--exact" in words else ranks), env=env)
-    got = run(*WRITE, *words, *ranks, before=mpirun(processes), env=env)
+    words = [*WRITE, *words, *ranks]  # how sums are made, too, is the first one's to say
+    got = launch(unequal(words, words, before=["env", "-u", "QUIRE_CUDA_TWO_SHOTS"], others=processes - 1), env=env | {"QUIRE_CUDA_TWO_SHOTS": "0"})
     assert (one.returncode, got.returncode) == (0, 0), (one, got)
     found = re.findall(rf"rank=(\d) world={tensor * stages} weight_bytes=\d+", got.stderr)
     assert sorted(map(int, found)) == list(range(tensor * stages)), got.stderr

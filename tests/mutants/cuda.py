@@ -105,14 +105,21 @@ ROWS = [
     (CUDA % "intrinsics.h", "    if (a >= 0x43e80000u)\n        return (uint8_t)(sign | 0x7eu);\n    if (a >= 0x3c800000u)\n        return (uint8_t)(sign | (a - ", "    if (a >= 0x3c800000u)\n        return (uint8_t)(sign | (a - ",
          "test_emu_intrinsics"),  # fp8: large numbers wrap around
     (CUDA % "ranks.cu", "bool go = peer_barrier(a.peers, epoch + 1, arrived);", "bool go = true;", "test_emu_ranks"),  # parts are added before they are there
-    (CUDA % "ranks.cu", "    peer_barrier(a.peers, epoch + 2, arrived);\n    if (threadIdx.x == 0)\n        a.peers.epochs[blockIdx.x] = epoch + 2;\n}\n\n// Rank", "    if (threadIdx.x == 0)\n        a.peers.epochs[blockIdx.x] = epoch + 2;\n}\n\n// Rank",
+    (CUDA % "ranks.cu", "    peer_barrier(a.peers, epoch + 2, arrived);\n    if (threadIdx.x == 0)\n        a.peers.epochs[blockIdx.x] = epoch + 2;\n}\n\n// The", "    if (threadIdx.x == 0)\n        a.peers.epochs[blockIdx.x] = epoch + 2;\n}\n\n// The",
          "test_emu_ranks"),  # a part is written while others read it
     (CUDA % "ranks.cu", "v[r] = add4(v[2 * r], v[2 * r + 1]);", "v[r] = add4(v[r], v[r + n / 2]);", "test_emu_ranks"),  # another tree
+    (CUDA % "ranks.cu", "go = go && peer_barrier(a.peers, epoch + 2, arrived);", "", "test_emu_ranks"),  # two shots: slices are read before they are there
+    (CUDA % "ranks.cu", "go = go && peer_barrier(a.peers, epoch + 2, arrived);", "go = peer_barrier(a.peers, epoch + 2, arrived) && go;", "test_emu_ranks"),  # two shots: who has no sums says that they are there
+    (CUDA % "ranks.cu", "((T *)(void *)a.part[r])[begin + i] = v;", "((T *)(void *)a.part[a.peers.rank])[begin + i] = v;", "test_emu_ranks"),  # two shots: others keep what they had of a slice
+    (CUDA % "ranks.cu", "(sum_size<T>(a) + 32 * WORLD - 1) / (32 * WORLD)", "sum_size<T>(a) / (32 * WORLD)", "test_emu_ranks"),  # two shots: nobody adds the end
+    (CUDA % "ranks.cu", "i < all; i += 4 * size)", "i < all && i < 4 * size; i += 4 * size)", "test_emu_ranks"),  # two shots: the first four slices
+    (CUDA % "ops.h", "> worth * (size_t)world;", ">= worth * (size_t)world;", "test_emu_ranks"),  # two shots of two ranks
+    (CUDA % "peers.c", "        p->two_shots = all[0].two_shots; // all do the same\n", "", "test_processes"),  # each rank its own way
     (CUDA % "sample.cu", "float max = finite ? -INFINITY : NAN;", "float max = -INFINITY;", "test_emu_sample"),  # a slice that is not finite is sampled from
     (CUDA % "ranks.cu", "i = (int)threadIdx.x, at = from * n + i;", "i = (int)threadIdx.x, at = i;", "test_emu_ranks"),  # the first rank's slices from all
     (CUDA % "sample.cu", "= {order_key(v.best), 0, 1}; // greedy", "= {order_key(v.best), 1, 1}; // greedy", "test_emu_sample"),  # the second of equal best tokens
     (CUDA % "sample.cu", "v.n = a.begin + end * CUDA_GROUP < a.end ?", "v.n = a.begin + end * CUDA_GROUP > 0 ?", "test_emu_sample"),  # a slice behind the last token
-    (CUDA % "ranks.cu", "            if (a.bias)\n                v = add4(v,", "            if (a.bias && a.peers.rank == 0)\n                v = add4(v,", "test_emu_ranks"),  # a bias on one rank alone
+    (CUDA % "ranks.cu", "        if (a.bias)\n            v[k] = add4(", "        if (a.bias && a.peers.rank == 0)\n            v[k] = add4(", "test_emu_ranks"),  # a bias on one rank alone
     (CUDA % "sample.cu", "topk->ids[at] = first + i;", "topk->ids[at] = a.begin + i;", "test_emu_sample"),  # local top-k by its place in a slice
     (CUDA % "sample.cu", "if (d.adjusted < 0 || row.row < 0 || topk != TOPK)", "if (d.adjusted < 0 || row.row < 0 || TOPK)", "test_emu_ranks"),  # local top-k before entries and mask
     (CUDA % "gemm_common.cuh", "return kd_add(kd_add(red[0], red[stride]), kd_add(red[2 * stride], red[3 * stride]));",
@@ -207,7 +214,7 @@ ROWS = [
     (CUDA % "experts.c", "own.shared = apart ? NULL : a.shared;", "own.shared = a.shared;", "test_emu_ranks"),  # the shared expert twice
     (CUDA % "experts.c", "many && (dev->exact || own_norms);", "many && own_norms;", "test_emu_ranks"),  # the shared expert's parts in the experts' tree
     (CUDA % "experts.c", "many && (dev->exact || own_norms);", "many && dev->exact;", "test_emu_ranks"),  # norms of ranks' parts
-    (CUDA % "ranks.cu", "*y = a.add ? add4(*y, v) : v;", "*y = add4(*y, v);", "test_emu_ranks"),  # a sum of ranks on top of the layer's before
+    (CUDA % "ranks.cu", "if (a.add && k * step < most)", "if (k * step < most)", "test_emu_ranks"),  # a sum of ranks on top of the layer's before
     (CUDA % "peers.c", ".add = add});", ".add = true});", "test_emu_ranks"),  # the same by NCCL
     ("engine/warm_up.c", "run_step(k, n, 1, context, 2, err)", "run_step(k, n, 1, context, 1, err)", "test_emu_ranks"),  # warm-up: no graph is captured
     ("engine/warm_up.c", " && graphs-- > 0", "", "test_emu_ranks"),  # warm-up: more buckets than are kept

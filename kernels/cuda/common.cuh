@@ -59,7 +59,7 @@ KD_FN float4 read4(const float *x, int i, int n, bool whole) {
         return *(const float4 *)(const void *)(x + i);
     return {i < n ? x[i] : 0, i + 1 < n ? x[i + 1] : 0, i + 2 < n ? x[i + 2] : 0, i + 3 < n ? x[i + 3] : 0};
 }
-// The same of sums of cuBLASLt, f32 or bf16.
+// The same of sums of cuBLASLt or NCCL, f32 or bf16.
 KD_FN float4 read_sums(const void *x, int i, int n, bool bf16, bool whole) {
     const uint16_t *h = (const uint16_t *)x;
     if (!bf16)

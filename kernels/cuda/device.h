@@ -30,6 +30,7 @@ struct peers {
     uint32_t *flags;
     float *part;                // (T, D) this rank's part of a row-parallel GEMM
     float *parts[COMM_MAX_SUM]; // of each rank
+    uint16_t *brief;            // (T, D) of what NCCL adds in bf16; NULL with --exact
     float *logits[COMM_MAX_SUM], *max[COMM_MAX_SUM];
     struct cuda_topk *topks[COMM_MAX_SUM];
 };
@@ -267,8 +268,9 @@ void cuda_peers_join(struct device *dev);
 void cuda_peers_check(struct device *dev);
 // As rt_wait(), and ends when another rank fails.
 enum status cuda_peers_wait(struct device *dev, int slot, struct err *err);
-// y = or += sum of the parts (+ bias)
-void cuda_peers_sum(struct device *dev, float *y, bool add, const float *bias, int rows);
+// y = or += sum of the parts (+ bias), which are of w
+void cuda_peers_sum(struct device *dev, const struct weight *w, float *y, bool add, const float *bias,
+                    int rows);
 // What other ranks know of logits rows [0, n) of s, which gets what is found.
 void cuda_peers_gather(struct device *dev, struct cuda_sample *s, int n);
 

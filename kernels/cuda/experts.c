@@ -130,7 +130,7 @@ void cuda_experts_in(struct device *dev, const struct layer *layer) {
 }
 
 // The same of all ranks' experts. The shared one's part is one of the same sum, or `apart` a sum of its own, which is there.
-static void combine_ranks(struct device *dev, struct cuda_combine a, bool apart) {
+static void combine_ranks(struct device *dev, const struct weight *w, struct cuda_combine a, bool apart) {
     struct cuda_combine own = a;
     own.shared = apart ? NULL : a.shared;
     own.bias = NULL; // which counts once
@@ -138,10 +138,10 @@ static void combine_ranks(struct device *dev, struct cuda_combine a, bool apart)
     own.add = false;
     cuda_combine(dev->rt, &own);
     if (!apart || !a.shared) {
-        cuda_peers_sum(dev, a.y, a.add, a.bias, a.rows);
+        cuda_peers_sum(dev, w, a.y, a.add, a.bias, a.rows);
         return;
     }
-    cuda_peers_sum(dev, dev->experts.out, false, NULL, a.rows); // whose slots have been read
+    cuda_peers_sum(dev, w, dev->experts.out, false, NULL, a.rows); // whose slots have been read
     a.experts = NULL;
     cuda_combine(dev->rt, &a);
 }
@@ -156,7 +156,7 @@ void cuda_experts_out(struct device *dev, const struct layer *layer) {
     if (layer->down)
         cuda_multiply(dev, layer->down, &dev->ffn, rows, apart ? dev->peers.part : e->shared, D);
     if (layer->down && apart)
-        cuda_peers_sum(dev, e->shared, false, NULL, rows);
+        cuda_peers_sum(dev, layer->down, e->shared, false, NULL, rows);
     bool shared = layer->down && !own_norms;
     struct cuda_combine a = {.x = e->out,
                              .experts = e->ids,
@@ -173,7 +173,7 @@ void cuda_experts_out(struct device *dev, const struct layer *layer) {
                              .first_segment = first_segment(dev),
                              .num_segments = num_segments(dev)};
     if (many)
-        combine_ranks(dev, a, apart);
+        combine_ranks(dev, layer->expert_down, a, apart);
     else
         cuda_combine(dev->rt, &a);
 }

@@ -141,9 +141,10 @@ struct cuda_gate {
 };
 void cuda_gate(struct rt *rt, const struct cuda_gate *a);
 
-// What a GEMM of cuBLASLt leaves to do: y = or += x * scales + bias.
+// What a GEMM of cuBLASLt, or a sum by NCCL, leaves to do: y = or += x * scales + bias.
 struct cuda_finish {
-    const float *x; // (rows, ldx)
+    const void *x; // (rows, ldx) f32, or bf16
+    bool bf16;
     struct cuda_scales scales;
     const float *bias; // (n) or NULL
     float *y;          // (rows, ldy)

@@ -108,7 +108,10 @@ void cuda_peers_alloc(struct device *dev, struct arena *a) {
     size_t blocks = CUDA_BARRIER_BLOCKS;
     p->flags = arena_alloc(a, blocks * COMM_MAX_SUM, sizeof *p->flags);
     p->barrier.epochs = arena_alloc(a, blocks, sizeof *p->barrier.epochs);
-    p->part = arena_alloc(a, (size_t)dev->max_tokens * (size_t)dev->model.hidden, sizeof *p->part);
+    size_t all = (size_t)dev->max_tokens * (size_t)dev->model.hidden;
+    p->part = arena_alloc(a, all, sizeof *p->part);
+    if (!dev->exact)
+        p->brief = arena_alloc(a, all, sizeof *p->brief);
 }
 
 // ---- failing together
@@ -268,7 +271,35 @@ void cuda_peers_join(struct device *dev) {
 
 // ---- within a step
 
-void cuda_peers_sum(struct device *dev, float *y, bool add, const float *bias, int rows) {
+// The same of some rows, by NCCL. What has been multiplied in bf16 is added so, too: half the bytes.
+static void sum_by_nccl(struct device *dev, const struct weight *w, float *part, float *y, bool add,
+                        const float *bias, int rows) {
+    struct peers *p = &dev->peers;
+    int D = dev->model.hidden;
+    bool bf16 = cuda_act_dtype_of(w->matrix[0].layout) == ACT_DTYPE_BF16;
+    void *sum = bf16 ? (void *)p->brief : part;
+    if (bf16)
+        cuda_norm(dev->rt, &(struct cuda_norm){.x = part,
+                                               .out = sum,
+                                               .act_dtype = ACT_DTYPE_BF16,
+                                               .rows = rows,
+                                               .n = D,
+                                               .ldx = D,
+                                               .ldout = D});
+    rt_nccl_sum(p->nccl, sum, (size_t)rows * (size_t)D, bf16);
+    cuda_finish(dev->rt, &(struct cuda_finish){.x = sum,
+                                               .bf16 = bf16,
+                                               .bias = bias,
+                                               .y = y,
+                                               .rows = rows,
+                                               .n = D,
+                                               .ldx = D,
+                                               .ldy = D,
+                                               .add = add});
+}
+
+void cuda_peers_sum(struct device *dev, const struct weight *w, float *y, bool add, const float *bias,
+                    int rows) {
     struct peers *p = &dev->peers;
     // shot: rows that the kernel adds; like the skinny GEMM, it has all that decode.
     int D = dev->model.hidden, shot = rows;
@@ -278,29 +309,20 @@ void cuda_peers_sum(struct device *dev, float *y, bool add, const float *bias, i
         shot = 0;
     else if (p->nccl && rows - dev->work.num_decode > CUDA_TOKENS)
         shot = dev->work.num_decode;
+    size_t at = (size_t)shot * (size_t)D;
     struct cuda_sum a = {.peers = p->barrier, .bias = bias, .y = y, .add = add, .rows = shot, .n = D};
-    a.two_shots = cuda_two_shots(p->world, (size_t)shot * (size_t)D * sizeof *y, p->two_shots);
+    a.two_shots = cuda_two_shots(p->world, at * sizeof *y, p->two_shots);
     memcpy(a.part, p->parts, sizeof a.part);
     cuda_sum(dev->rt, &a);
-    if (shot < rows) {
-        size_t at = (size_t)shot * (size_t)D;
-        rt_nccl_sum(p->nccl, p->part + at, (size_t)(rows - shot) * (size_t)D);
-        cuda_finish(dev->rt, &(struct cuda_finish){.x = p->part + at,
-                                                   .bias = bias,
-                                                   .y = y + at,
-                                                   .rows = rows - shot,
-                                                   .n = D,
-                                                   .ldx = D,
-                                                   .ldy = D,
-                                                   .add = add});
-    }
+    if (shot < rows)
+        sum_by_nccl(dev, w, p->part + at, y + at, add, bias, rows - shot);
 }
 
 // Of each row this rank has columns [begin, end), the others the rest: with zeros for these, the sum is all.
 static void gather_by_nccl(struct device *dev, float *x, int rows, int begin, int end, int ld) {
     cuda_clear(dev->rt, &(struct cuda_clear){x, ACT_DTYPE_F32, rows, 0, begin, ld});
     cuda_clear(dev->rt, &(struct cuda_clear){x, ACT_DTYPE_F32, rows, end, ld, ld});
-    rt_nccl_sum(dev->peers.nccl, x, (size_t)rows * (size_t)ld);
+    rt_nccl_sum(dev->peers.nccl, x, (size_t)rows * (size_t)ld, false);
 }
 
 void cuda_peers_gather(struct device *dev, struct cuda_sample *s, int n) {

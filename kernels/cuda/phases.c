@@ -240,7 +240,7 @@ static void add_apart(struct device *dev, const struct weight *w, const struct w
         cuda_multiply(dev, w, x, rows, dev->added, D);
     } else {
         cuda_multiply(dev, w, x, rows, dev->peers.part, D);
-        cuda_peers_sum(dev, dev->added, false, w->bias, rows);
+        cuda_peers_sum(dev, w, dev->added, false, w->bias, rows);
     }
     add_scaled(dev, alone ? w->bias : NULL, post_norm, scale);
 }
@@ -258,7 +258,7 @@ static void add_projection(struct device *dev, const struct weight *w, const str
         return;
     }
     cuda_multiply(dev, w, x, rows, dev->peers.part, dev->model.hidden);
-    cuda_peers_sum(dev, dev->resid, true, w->bias, rows);
+    cuda_peers_sum(dev, w, dev->resid, true, w->bias, rows);
 }
 
 void cuda_phase_attn_out(struct device *dev, const struct layer *layer, const struct step *step) {

@@ -253,7 +253,8 @@ __global__ void __launch_bounds__(ROW_THREADS) finish_rows(struct cuda_finish a)
         return;
     float *y = a.y + row * (size_t)a.ldy;
     bool whole = i + 4 <= a.n && a.ldx % 4 == 0 && a.ldy % 4 == 0 && (uintptr_t)a.y % 16 == 0;
-    float4 v = read4(a.x + row * (size_t)a.ldx, i, a.n, whole), b = {0, 0, 0, 0}, to = {0, 0, 0, 0};
+    const char *x = (const char *)a.x + row * (size_t)a.ldx * (a.bf16 ? 2 : 4);
+    float4 v = read_sums(x, i, a.n, a.bf16, whole), b = {0, 0, 0, 0}, to = {0, 0, 0, 0};
     if (a.bias)
         b = read4(a.bias, i, a.n, whole);
     if (a.add)

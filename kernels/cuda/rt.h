@@ -93,8 +93,8 @@ bool rt_nccl_id(struct rt *rt, unsigned char id[RT_NCCL_ID], struct err *err);
 // Every rank calls it at the same time, with the same id; waits for all. NULL with err.
 struct rt_nccl *rt_nccl_open(struct rt *rt, const unsigned char id[RT_NCCL_ID], int rank, int world,
                              struct err *err);
-// x (n), the same bits on all ranks; in which order it adds is NCCL's affair. Queued.
-void rt_nccl_sum(struct rt_nccl *nccl, float *x, size_t n);
+// x (n) f32 or bf16, the same bits on all ranks; in which order it adds, and rounds, is NCCL's affair. Queued.
+void rt_nccl_sum(struct rt_nccl *nccl, void *x, size_t n, bool bf16);
 // Ends what waits for others. By the rank's own thread.
 void rt_nccl_abort(struct rt_nccl *nccl);
 void rt_nccl_close(struct rt_nccl *nccl); // NULL is allowed

@@ -13,9 +13,10 @@
 struct group_name { // ncclUniqueId, given by value
     char internal[RT_NCCL_ID];
 };
-using nccl_result = int;                               // ncclResult_t
-struct group_comm;                                     // what ncclComm_t points to
-enum { SUCCESS = 0, SUM = 0, FLOAT32 = 7, MAJOR = 2 }; // ncclSuccess, ncclSum, ncclFloat32; of the version
+using nccl_result = int; // ncclResult_t
+struct group_comm;       // what ncclComm_t points to
+// ncclSuccess, ncclSum, ncclFloat32, ncclBfloat16; of the version
+enum { SUCCESS = 0, SUM = 0, FLOAT32 = 7, BFLOAT16 = 9, MAJOR = 2, OLDEST = 21000 };
 
 // What is used of it: nccl<name>(arguments). Its enumerations are of int's size.
 #define NCCL_MAP(X)                                                                                          \
@@ -42,7 +43,8 @@ template <class R, class... A> struct parts<R(A...)> {
 NCCL_MAP(X)
 #undef X
 static_assert(sizeof(ncclUniqueId) == sizeof(group_name) && (int)ncclSuccess == SUCCESS &&
-                  (int)ncclSum == SUM && (int)ncclFloat32 == FLOAT32 && NCCL_MAJOR == MAJOR,
+                  (int)ncclSum == SUM && (int)ncclFloat32 == FLOAT32 && (int)ncclBfloat16 == BFLOAT16 &&
+                  NCCL_MAJOR == MAJOR,
               "the numbers of NCCL");
 #endif
 
@@ -68,8 +70,9 @@ static void load() {
 #undef X
     int version = 0;
     // 21903: 2.19.3
-    if (!nccl.problem[0] && (nccl.GetVersion(&version) != SUCCESS || version / 10000 != MAJOR))
-        snprintf(nccl.problem, sizeof nccl.problem, "libnccl.so.2 is version %d, not 2.9 or later", version);
+    if (!nccl.problem[0] &&
+        (nccl.GetVersion(&version) != SUCCESS || version / 10000 != MAJOR || version < OLDEST))
+        snprintf(nccl.problem, sizeof nccl.problem, "libnccl.so.2 is version %d, not 2.10 or later", version);
 }
 
 struct rt_nccl {
@@ -128,11 +131,11 @@ struct rt_nccl *rt_nccl_open(struct rt *rt, const unsigned char id[RT_NCCL_ID], 
     return NULL;
 }
 
-void rt_nccl_sum(struct rt_nccl *n, float *x, size_t count) {
+void rt_nccl_sum(struct rt_nccl *n, void *x, size_t count, bool bf16) {
     CUstream_st *stream = rt_stream(n->rt);
     nccl_result before = SUCCESS;
     if (stream && n->comm && nccl_ok(n, nccl.CommGetAsyncError(n->comm, &before)) && nccl_ok(n, before))
-        nccl_ok(n, nccl.AllReduce(x, x, count, FLOAT32, SUM, n->comm, stream));
+        nccl_ok(n, nccl.AllReduce(x, x, count, bf16 ? BFLOAT16 : FLOAT32, SUM, n->comm, stream));
 }
 
 void rt_nccl_abort(struct rt_nccl *n) {

@@ -490,33 +490,28 @@ static void bench_topk(int rows, int best) {
     free(heads), free(prep), free(logits), free(max), free(a);
 }
 
-struct nccl_sum {
-    struct rt_nccl *nccl;
-    float *x;
-    size_t n;
-};
-
-static void bench_nccl(int rows, int n) {
+static void bench_nccl(int rows, int n, bool bf16) {
     struct err err = {0};
     unsigned char id[RT_NCCL_ID];
-    struct nccl_sum s = {.n = (size_t)rows * (size_t)n};
-    if (!rt_nccl_id(rt, id, &err) || !(s.nccl = rt_nccl_open(rt, id, 0, 1, &err))) {
+    size_t all = (size_t)rows * (size_t)n, bytes = all * (bf16 ? 2 : 4);
+    struct rt_nccl *nccl = rt_nccl_id(rt, id, &err) ? rt_nccl_open(rt, id, 0, 1, &err) : NULL;
+    if (!nccl) {
         fprintf(md, "\nNo sums by NCCL: %s\n", err.msg);
         return;
     }
-    s.x = filled(s.n * sizeof(float), STREAM_F32);
+    void *x = filled(bytes, bf16 ? STREAM_BF16 : STREAM_F32);
     double samples[10];
     for (int i = 0; i < 10; i++) { // outside of a graph, as it is used
         must_wait();
         double start = now();
-        rt_nccl_sum(s.nccl, s.x, s.n);
+        rt_nccl_sum(nccl, x, all, bf16);
         must_wait();
         samples[i] = now() - start;
     }
     char shape[64];
-    snprintf(shape, sizeof shape, "1 rank, %d x %d", rows, n);
-    row("sum by NCCL", shape, median(samples, 10), (double)(s.n * sizeof(float)), bandwidth, "GB/s");
-    rt_nccl_close(s.nccl);
+    snprintf(shape, sizeof shape, "1 rank, %s, %d x %d", bf16 ? "bf16" : "f32", rows, n);
+    row("sum by NCCL", shape, median(samples, 10), (double)bytes, bandwidth, "GB/s");
+    rt_nccl_close(nccl);
     release();
 }
 
@@ -917,7 +912,8 @@ void bench_others(void) {
     for (int world = 4; world <= 8; world *= 2)
         for (int two_shots = 0; two_shots < 2; two_shots++)
             bench_sum(world, two_shots, tiny ? 3 : 64, tiny ? 64 : 4096);
-    bench_nccl(tiny ? 2 : 512, tiny ? 64 : 4096);
+    for (int bf16 = 0; bf16 < 2; bf16++)
+        bench_nccl(tiny ? 2 : 512, tiny ? 64 : 4096, bf16);
     for (int i = 0; i < 2; i++) {
         int r = tiny ? 1 + i : i ? 64 : 1;
         bench_topk(r, 1);

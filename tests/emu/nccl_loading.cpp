@@ -47,10 +47,12 @@ static void test_whole(void **) {
     assert_int_equal(s->rank, 2);
     assert_int_equal(s->world, 3);
     assert_memory_equal(s->id.bytes, id, sizeof id);
-    rt_nccl_sum(n, x, 5);
+    rt_nccl_sum(n, x, 5, false);
     assert_true(s->sums == 1 && s->in == x && s->out == x && s->count == 5);
     assert_true(s->type == 7 && s->op == 0); // float32, sum
     assert_true(s->stream == &stream && s->comm == s && !rt.failed);
+    rt_nccl_sum(n, x, 7, true);
+    assert_true(s->sums == 2 && s->count == 7 && s->type == 9 && s->op == 0); // bfloat16
     rt_nccl_close(n);
     assert_true(s->destroyed == 1 && s->aborted == 0);
     rt_nccl_close(nullptr);
@@ -58,12 +60,12 @@ static void test_whole(void **) {
     // A mistake of another rank: nothing more is summed, the rt has failed, and closing waits for nobody.
     n = rt_nccl_open(&rt, id, 0, 3, &err);
     s->async = 6;
-    rt_nccl_sum(n, x, 5);
-    assert_int_equal(s->sums, 1);
+    rt_nccl_sum(n, x, 5, false);
+    assert_int_equal(s->sums, 2);
     assert_true(rt.failed && strcmp(rt.why, "NCCL: a mistake elsewhere") == 0);
-    rt_nccl_sum(n, x, 5);
+    rt_nccl_sum(n, x, 5, false);
     rt_nccl_close(n);
-    assert_true(s->sums == 1 && s->destroyed == 1 && s->aborted == 1);
+    assert_true(s->sums == 2 && s->destroyed == 1 && s->aborted == 1);
     assert_false(rt_nccl_id(&rt, id, &err));
     assert_true(strcmp(err.msg, "the GPU has failed") == 0);
     s->async = 0;
@@ -73,14 +75,14 @@ static void test_whole(void **) {
     n = rt_nccl_open(&fresh, id, 0, 3, &err);
     rt_nccl_abort(n);
     rt_nccl_abort(n);
-    rt_nccl_sum(n, x, 5);
+    rt_nccl_sum(n, x, 5, false);
     rt_nccl_close(n);
-    assert_true(s->aborted == 2 && s->destroyed == 1 && s->sums == 1 && !fresh.failed);
+    assert_true(s->aborted == 2 && s->destroyed == 1 && s->sums == 2 && !fresh.failed);
 
     // Mistakes of its own.
     n = rt_nccl_open(&fresh, id, 0, 3, &err);
     s->answer = 3;
-    rt_nccl_sum(n, x, 5);
+    rt_nccl_sum(n, x, 5, false);
     assert_true(fresh.failed && strcmp(fresh.why, "NCCL: a mistake here") == 0);
     rt_nccl_close(n);
     struct rt last = {};
@@ -103,7 +105,7 @@ static void refused(const char *why) {
     assert_true(library()->opened == 0);
 }
 
-static void test_other(void **) { refused("libnccl.so.2 is version 30100, not 2.9 or later"); }
+static void test_other(void **) { refused("libnccl.so.2 is version 30100, not 2.10 or later"); }
 static void test_missing(void **) { refused("libnccl.so.2 has no ncclCommAbort"); }
 
 int main(int argc, char **argv) {

@@ -119,6 +119,7 @@ PLANTED = [
     ("multiply.c", "bf16 sums: rows of q, k and v side by side", "test_w8a8"),
     ("qkv.cu", "bf16 sums: the first rows of q, k and v", "test_qkv"),
     ("rows.cu", "W8A8: weights without their scales", "test_finish"),
+    ("rows.cu", "bf16 sums: rows to be finished lie apart", "test_finish"),
     ("gemm.cu", "experts: groups are read before they are made", "test_gemm"),
     ("gemm.cu", "experts: the weights of the first", "test_gemm"),
     ("gemm_staged.cu", "experts: staged, the weights of the first", "test_gemm"),

@@ -175,23 +175,29 @@ struct nccl_job {
     int rank, world;
     const unsigned char *id;
     float x[100];
+    uint16_t brief[100]; // in bf16
     struct err err;
 };
 
 static void *sum_by_nccl(void *arg) {
     struct nccl_job *j = arg;
     float *x = rt_alloc(j->rt, sizeof j->x);
+    uint16_t *brief = rt_alloc(j->rt, sizeof j->brief);
     struct rt_nccl *n = rt_nccl_open(j->rt, j->id, j->rank, j->world, &j->err);
     if (n) {
         rt_upload_now(j->rt, x, j->x, sizeof j->x);
-        for (int i = 0; i < 2; i++)
-            rt_nccl_sum(n, x, 100);
+        rt_upload_now(j->rt, brief, j->brief, sizeof j->brief);
+        for (int i = 0; i < 2; i++) {
+            rt_nccl_sum(n, x, 100, false);
+            rt_nccl_sum(n, brief, 100, true);
+        }
         rt_mark(j->rt, 0);
         rt_wait(j->rt, 0, &j->err);
         rt_download_now(j->rt, j->x, x, sizeof j->x);
+        rt_download_now(j->rt, j->brief, brief, sizeof j->brief);
     }
     rt_nccl_close(n);
-    rt_free(j->rt, x);
+    rt_free(j->rt, x), rt_free(j->rt, brief);
     return NULL;
 }
 
@@ -213,8 +219,10 @@ static void test_nccl(void **state) {
         jobs[r].rank = r, jobs[r].world = world, jobs[r].id = id;
         if (!(jobs[r].rt = rt_open(r, &err)))
             fail_msg("%s", err.msg);
-        for (int i = 0; i < 100; i++)
+        for (int i = 0; i < 100; i++) {
             jobs[r].x[i] = (float)(i * (r + 1));
+            jobs[r].brief[i] = float_to_bf16((float)(i % 42 * (r + 1)));
+        }
         assert_int_equal(pthread_create(&threads[r], NULL, sum_by_nccl, &jobs[r]), 0);
     }
     for (int r = 0; r < world; r++) {
@@ -223,8 +231,10 @@ static void test_nccl(void **state) {
             fail_msg("%s", jobs[r].err.msg);
     }
     for (int r = 0; r < world; r++) {
-        for (int i = 0; i < 100; i++) // integers: exact in any order. The second sum doubles the first
+        for (int i = 0; i < 100; i++) { // integers: exact in any order. The second sum doubles the first
             assert_true(jobs[r].x[i] == (float)(world == 1 ? i : 2 * 3 * i));
+            assert_true(bf16_to_float(jobs[r].brief[i]) == (float)(i % 42 * (world == 1 ? 1 : 6)));
+        }
         rt_close(jobs[r].rt);
     }
 }
@@ -653,14 +663,18 @@ static void test_near(void **state) {
         run(many, file, cases[i].ranks, false, 128, PROMPT);
         unsetenv("QUIRE_EMULATED_NCCL");
         double far = logits_distance(one, many);
+        if (!(far < 2e-2))
+            fail_msg("%s, %d ranks: logits are %g apart", cases[i].m.name, cases[i].ranks, far);
+        const struct got *x = &one->got[2], *y = &many->got[2]; // in one step with a prompt for NCCL
+        far = distance(y->scores, x->scores, (size_t)x->num_scores);
+        if (!(x->num_scores > 0 && far < 2e-2))
+            fail_msg("%s, %d ranks: log-probabilities are %g apart", cases[i].m.name, cases[i].ranks, far);
         if (cases[i].ranks == 4) { // also of graphs
             setenv("QUIRE_CUDA_TWO_SHOTS", "0", 1);
             run(one, file, 4, false, 128, PROMPT);
             unsetenv("QUIRE_CUDA_TWO_SHOTS");
             check_same(one, many, "two shots");
         }
-        if (!(far < 2e-2))
-            fail_msg("%s, %d ranks: logits are %g apart", cases[i].m.name, cases[i].ranks, far);
         for (int r = 0; r < NUM; r++) { // every row was sampled, from finite logits
             assert_int_equal(many->got[r].num, OUTPUT);
             assert_int_equal(many->got[r].finish, FINISH_LENGTH);
@@ -908,7 +922,8 @@ static void test_warm_up(void **state) {
     random_model_write_sized(&(struct random_model){"BF16", {DTYPE_BF16}, 1, true}, 8, 2, 128, file);
     random_shape = before_it;
     assert_int_equal(close(mkstemp(trace)), 0);
-    for (int ranks = 1; ranks <= 2; ranks++) {
+    setenv("QUIRE_CUDA_TWO_SHOTS", "0", 1); // in graphs, too
+    for (int ranks = 1; ranks <= 4; ranks += 3) {
         struct got *got[3];
         for (int run = 0; run < 3; run++) { // without; with; with room for the graph of one row
             struct driver d;
@@ -947,6 +962,7 @@ static void test_warm_up(void **state) {
         for (int run = 0; run < 3; run++)
             free(got[run]);
     }
+    unsetenv("QUIRE_CUDA_TWO_SHOTS");
     unlink(file), unlink(trace);
 }
 

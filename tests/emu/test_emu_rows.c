@@ -516,16 +516,19 @@ static void test_qkv(void **state) {
                       (i + t) % 3 == 0, (i + t) % SCHEDULES);
 }
 
-// y = or += x * scales + bias, between columns that are nobody's.
+// y = or += x * scales + bias, x f32 or bf16, between columns that are nobody's.
 static void test_finish(void **state) {
     (void)state;
     enum { ROWS = 3, N = 302, LDX = 308, LDY = 304 };
-    for (int i = 0; i < 32; i++) {
-        bool scaled = i & 1, biased = i & 2, add = i & 4, columns = i & 16;
+    for (int i = 0; i < 64; i++) {
+        bool scaled = i & 1, biased = i & 2, add = i & 4, columns = i & 16, bf16 = i & 32;
         int odd = i / 8 % 2; // rows that are not at multiples of 16 bytes
         float *x = random_floats(ROWS * LDX, 3), *y = random_floats(ROWS * LDY, 2), *b = random_floats(N, 1),
               *s = random_floats(ROWS, 4), *of = random_floats(N, 1);
-        struct cuda_finish a = {.x = to_device(x, sizeof *x * ROWS * LDX),
+        for (int k = 0; bf16 && k < ROWS * LDX; k++)
+            x[k] = round_bf16(x[k]);
+        struct cuda_finish a = {.x = upload_act(x, ROWS * LDX, bf16 ? ACT_DTYPE_BF16 : ACT_DTYPE_F32),
+                                .bf16 = bf16,
                                 .scales = {scaled ? to_device(s, sizeof *s * ROWS) : NULL,
                                            columns ? to_device(of, sizeof *of * N) : NULL},
                                 .bias = biased ? to_device(b, sizeof *b * N) : NULL,

@@ -440,7 +440,7 @@ def test_gpus_apart(tmp_path, other, sampling):
     assert (want.returncode, got.returncode) == (0, 0), (want, got)
     got, want = json.loads(got.stdout), json.loads(want.stdout)
     assert got["tokens"] == want["tokens"] and len(want["text"]) > 6
-    assert all(abs(a["logprob"] - b["logprob"]) < 1e-3 for a, b in zip(got["logprobs"], want["logprobs"]))
+    assert all(abs(a["logprob"] - b["logprob"]) < 1e-2 for a, b in zip(got["logprobs"], want["logprobs"]))
 
 
 @needs_emulated

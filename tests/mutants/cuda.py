@@ -215,7 +215,10 @@ ROWS = [
     (CUDA % "experts.c", "many && (dev->exact || own_norms);", "many && own_norms;", "test_emu_ranks"),  # the shared expert's parts in the experts' tree
     (CUDA % "experts.c", "many && (dev->exact || own_norms);", "many && dev->exact;", "test_emu_ranks"),  # norms of ranks' parts
     (CUDA % "ranks.cu", "if (a.add && k * step < most)", "if (k * step < most)", "test_emu_ranks"),  # a sum of ranks on top of the layer's before
-    (CUDA % "peers.c", ".add = add});", ".add = true});", "test_emu_ranks"),  # the same by NCCL
+    (CUDA % "peers.c", ".add = add});", ".add = add || true});", "test_emu_ranks"),  # the same by NCCL
+    (CUDA % "peers.c", "bool bf16 = cuda_act_dtype_of(w->matrix[0].layout) == ACT_DTYPE_BF16;", "bool bf16 = cuda_act_dtype_of(w->matrix[0].layout) != ACT_DTYPE_F16;", "test_emu_ranks"),  # NCCL: bf16 sums of F32 weights
+    (CUDA % "peers.c", "    if (bf16)\n        cuda_norm(", "    if (false)\n        cuda_norm(", "test_emu_ranks"),  # NCCL: nobody rounds the parts
+    (CUDA % "rows.cu", "a.x + row * (size_t)a.ldx * (a.bf16 ? 2 : 4);\n    float4 v = read_sums(x, i, a.n,", "a.x + row * (size_t)a.ldx * 4;\n    float4 v = read_sums(x, i, a.n,", "test_emu_rows"),  # bf16 sums: rows to be finished lie apart
     ("engine/warm_up.c", "run_step(k, n, 1, context, 2, err)", "run_step(k, n, 1, context, 1, err)", "test_emu_ranks"),  # warm-up: no graph is captured
     ("engine/warm_up.c", " && graphs-- > 0", "", "test_emu_ranks"),  # warm-up: more buckets than are kept
     (CUDA % "experts.c", ".per_row = per_row,", ".per_row = per_row > 0,", "test_emu_experts"),  # experts: another row of x

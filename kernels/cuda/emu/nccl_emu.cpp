@@ -1,6 +1,7 @@
 // NCCL on the emulator: ranks, threads or processes, meet in memory that they share, and each adds what lies
 // there from the last rank to the first, which is not the order of our own sums. Only where
 // QUIRE_EMULATED_NCCL is set: it is a library that may be absent.
+#include "half.h"
 #include "rt.h"
 
 #include <algorithm>
@@ -22,7 +23,7 @@ struct rendezvous {
     int arrived;
     unsigned long round;
     bool ended;
-    size_t n[RANKS];
+    size_t bytes[RANKS]; // that each sums
     float x[RANKS][PIECE];
 };
 
@@ -108,21 +109,30 @@ struct rt_nccl *rt_nccl_open(struct rt *rt, const unsigned char id[RT_NCCL_ID], 
     return nullptr;
 }
 
-void rt_nccl_sum(struct rt_nccl *nccl, float *x, size_t n) {
+void rt_nccl_sum(struct rt_nccl *nccl, void *x, size_t n, bool bf16) {
     rendezvous *m = nccl->at;
+    float *f = (float *)x;
+    uint16_t *h = (uint16_t *)x;
     for (size_t at = 0; at < n && !rt_failed(nccl->rt); at += PIECE) {
         size_t piece = std::min(n - at, (size_t)PIECE);
-        m->n[nccl->rank] = n;
-        memcpy(m->x[nccl->rank], x + at, piece * sizeof *x);
+        m->bytes[nccl->rank] = n * (bf16 ? 2 : 4);
+        for (size_t i = 0; i < piece; i++)
+            m->x[nccl->rank][i] = bf16 ? bf16_to_float(h[at + i]) : f[at + i];
         if (!meet(m, nccl->world))
             return rt_fail(nccl->rt, "NCCL: another rank did not come");
         for (int r = 0; r < nccl->world; r++)
-            if (m->n[r] != n)
-                return rt_fail(nccl->rt, "NCCL: ranks sum different numbers of elements");
+            if (m->bytes[r] != m->bytes[nccl->rank])
+                return rt_fail(nccl->rt, "NCCL: ranks sum different numbers of bytes");
         for (size_t i = 0; i < piece; i++) {
-            x[at + i] = m->x[nccl->world - 1][i];
-            for (int r = nccl->world - 2; r >= 0; r--)
-                x[at + i] += m->x[r][i];
+            float sum = m->x[nccl->world - 1][i];
+            for (int r = nccl->world - 2; r >= 0; r--) {
+                sum += m->x[r][i];
+                sum = bf16 ? bf16_to_float(float_to_bf16(sum)) : sum; // as the real one does
+            }
+            if (bf16)
+                h[at + i] = float_to_bf16(sum);
+            else
+                f[at + i] = sum;
         }
         if (!meet(m, nccl->world)) // before anybody writes the next piece
             return rt_fail(nccl->rt, "NCCL: another rank did not come");

@@ -1,4 +1,4 @@
-// The little of the CUDA runtime that the backend needs: one device, one stream, memory, graphs. rt_cuda.cu
+// The little of the CUDA runtime that the backend needs: one device, a stream, another for uploads, memory, graphs. rt_cuda.cu
 // is it on a device, emu/rt_emu.cpp on the host, for tests.
 //
 // Errors are sticky: the first that fails is kept, every later call does nothing, and rt_wait() returns it.
@@ -50,6 +50,13 @@ void rt_free_host(struct rt *rt, void *p);
 // copy.
 void rt_upload(struct rt *rt, void *device, const void *host, size_t bytes);
 void rt_download(struct rt *rt, void *host, const void *device, size_t bytes);
+// The same on the stream of uploads, which knows of no order with the other but by events.
+void rt_upload_ahead(struct rt *rt, void *device, const void *host, size_t bytes);
+enum rt_queue { RT_WORK, RT_UPLOADS };
+enum rt_event { RT_UPLOADED, RT_UPLOAD_READ, RT_EVENTS };
+void rt_record(struct rt *rt, enum rt_queue on, enum rt_event e); // comes when what was queued so far is done
+// What is queued from here on waits for the event as it was recorded last.
+void rt_order(struct rt *rt, enum rt_queue on, enum rt_event e);
 // Done when it returns, from and to any host memory. For loading and tests.
 void rt_upload_now(struct rt *rt, void *device, const void *host, size_t bytes);
 void rt_download_now(struct rt *rt, void *host, const void *device, size_t bytes);
@@ -132,9 +139,10 @@ static inline bool rt_gemm_is_aligned(const struct rt_gemm *g) {
 
 // For tests: the schedule that the emulator runs blocks by (emu.h). Nothing on a device.
 void rt_test_order(int order);
-// For tests: copies to and from devices that were queued in this process so far. Zeros on a device.
+// For tests: copies to and from devices that were queued in this process so far, and those that are not of host memory
+// from rt_alloc_host(). Zeros on a device.
 struct rt_copies {
-    unsigned long up, down;
+    unsigned long up, down, pageable;
 };
 struct rt_copies rt_test_copies(void);
 

@@ -18,8 +18,8 @@ struct gemm_plan {
 
 struct rt {
     int ordinal;
-    cudaStream_t stream;
-    cudaEvent_t marks[2];
+    cudaStream_t stream, uploads;
+    cudaEvent_t marks[2], events[RT_EVENTS];
     cudaDeviceProp prop;
     char error[200];
     bool capturing, overlap;          // overlap: a kernel may begin before the one before it has ended
@@ -56,6 +56,14 @@ static bool take(struct rt *rt) {
     if (current != rt->ordinal)
         current = ok(rt, cudaSetDevice(rt->ordinal), "taking the GPU") ? rt->ordinal : -1;
     return current == rt->ordinal;
+}
+
+static bool make_stream(struct rt *rt, cudaStream_t *s) {
+    return ok(rt, cudaStreamCreateWithFlags(s, cudaStreamNonBlocking), "making a stream");
+}
+
+static bool make_event(struct rt *rt, cudaEvent_t *e) {
+    return ok(rt, cudaEventCreateWithFlags(e, cudaEventDisableTiming), "making an event");
 }
 
 extern "C" {
@@ -107,9 +115,9 @@ struct rt *rt_open(int ordinal, struct err *err) {
     rt->ordinal = ordinal;
     if (!ok(rt, e, "counting GPUs") || !take(rt) ||
         !ok(rt, cudaGetDeviceProperties(&rt->prop, ordinal), "asking the GPU") ||
-        !ok(rt, cudaStreamCreateWithFlags(&rt->stream, cudaStreamNonBlocking), "making a stream") ||
-        !ok(rt, cudaEventCreateWithFlags(&rt->marks[0], cudaEventDisableTiming), "making an event") ||
-        !ok(rt, cudaEventCreateWithFlags(&rt->marks[1], cudaEventDisableTiming), "making an event")) {
+        !make_stream(rt, &rt->stream) || !make_stream(rt, &rt->uploads) || !make_event(rt, &rt->marks[0]) ||
+        !make_event(rt, &rt->marks[1]) || !make_event(rt, &rt->events[RT_UPLOADED]) ||
+        !make_event(rt, &rt->events[RT_UPLOAD_READ])) {
         err_set(err, STATUS_DEVICE, "GPU %d: %s", ordinal, rt->error);
         rt_close(rt);
         return NULL;
@@ -158,11 +166,12 @@ void rt_close(struct rt *rt) {
     if (rt->blas)
         blas_ok(rt, lt.Destroy(rt->blas), "closing cublasLt");
     rt_free(rt, rt->blas_workspace);
-    for (int i = 0; i < 2; i++)
-        if (rt->marks[i])
-            ok(rt, cudaEventDestroy(rt->marks[i]), "freeing an event");
-    if (rt->stream)
-        ok(rt, cudaStreamDestroy(rt->stream), "freeing a stream");
+    for (cudaEvent_t e : {rt->marks[0], rt->marks[1], rt->events[RT_UPLOADED], rt->events[RT_UPLOAD_READ]})
+        if (e)
+            ok(rt, cudaEventDestroy(e), "freeing an event");
+    for (cudaStream_t s : {rt->stream, rt->uploads})
+        if (s)
+            ok(rt, cudaStreamDestroy(s), "freeing a stream");
     free(rt);
 }
 
@@ -237,6 +246,23 @@ void rt_upload(struct rt *rt, void *device, const void *host, size_t bytes) {
 void rt_download(struct rt *rt, void *host, const void *device, size_t bytes) {
     if (take(rt) && bytes > 0)
         ok(rt, cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, rt->stream), "downloading");
+}
+
+void rt_upload_ahead(struct rt *rt, void *device, const void *host, size_t bytes) {
+    if (take(rt) && bytes > 0)
+        ok(rt, cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, rt->uploads), "uploading");
+}
+
+void rt_record(struct rt *rt, enum rt_queue on, enum rt_event e) {
+    if (take(rt))
+        ok(rt, cudaEventRecord(rt->events[e], on == RT_UPLOADS ? rt->uploads : rt->stream),
+           "ordering uploads");
+}
+
+void rt_order(struct rt *rt, enum rt_queue on, enum rt_event e) {
+    if (take(rt))
+        ok(rt, cudaStreamWaitEvent(on == RT_UPLOADS ? rt->uploads : rt->stream, rt->events[e], 0),
+           "ordering uploads");
 }
 
 void rt_upload_now(struct rt *rt, void *device, const void *host, size_t bytes) {

@@ -57,12 +57,32 @@ static struct graph *find_graph(struct device *dev, int tokens) {
     return g;
 }
 
+// Whether kernels read the upload in its place, not what cuda_scatter() makes of it alone.
+static bool has_edits(const struct work *w) { return w->edits_apart || w->bytes > w->edits; }
+
+// Where a step is in flight, beside it; else nothing would be won by another stream.
+static void upload(struct device *dev, const void *from) {
+    if (dev->num_begun - dev->num_synced == 1) {
+        rt_upload(dev->rt, dev->staging, from, dev->work.bytes);
+    } else {
+        rt_order(dev->rt, RT_UPLOADS, RT_UPLOAD_READ); // by the step before
+        rt_upload_ahead(dev->rt, dev->staging, from, dev->work.bytes);
+        rt_record(dev->rt, RT_UPLOADS, RT_UPLOADED);
+        rt_order(dev->rt, RT_WORK, RT_UPLOADED);
+    }
+    cuda_scatter(dev->rt, &(struct cuda_scatter){dev->staging, work_num_parts(&dev->work_config)});
+    if (!has_edits(&dev->work))
+        rt_record(dev->rt, RT_WORK, RT_UPLOAD_READ);
+}
+
 // Copies back what rows gave, and marks the end of the step.
 static void finish_step(struct device *dev, const struct step *step) {
     int slot = (int)(dev->num_begun & 1);
     struct result *r = &dev->result[slot];
     size_t R = (size_t)dev->max_rows, n = (size_t)step->num_rows;
     bool tops = false;
+    if (has_edits(&dev->work))
+        rt_record(dev->rt, RT_WORK, RT_UPLOAD_READ);
     for (int i = 0; i < step->num_rows; i++)
         tops |= step->rows[i].num_logprobs > 0;
     rt_download(dev->rt, r->ids, dev->ids, 4 * R * sizeof(int32_t) + sizeof *dev->counts + n);
@@ -112,7 +132,7 @@ bool cuda_step_begin(struct device *dev, const struct step *step) {
     work_fill(&dev->work, &dev->work_config, &dev->inputs, dev->upload[slot], step, tokens, dev->seen,
               &dev->stamp);
     CHECK(dev->work.bytes <= dev->upload_bytes);
-    rt_upload(dev->rt, dev->staging, dev->upload[slot], dev->work.bytes);
+    upload(dev, dev->upload[slot]);
     dev->step = step; // until step_end()
     dev->capturing = NULL;
     dev->experts.counted = false;
@@ -126,7 +146,6 @@ bool cuda_step_begin(struct device *dev, const struct step *step) {
         dev->capturing = g;
         rt_capture_begin(dev->rt);
     }
-    cuda_scatter(dev->rt, &(struct cuda_scatter){dev->staging, work_num_parts(&dev->work_config)});
     return false;
 }
 
@@ -155,7 +174,8 @@ enum status cuda_sync(struct device *dev, struct step_out *out, struct err *err)
                              .failed = r->failed,
                              .logits = r->logits,
                              .hidden = r->hidden,
-                             .max_top = MAX_TOP_LOGPROBS,
-                             .experts = *r->counts};
-    return dev->peers.world > 1 ? cuda_peers_wait(dev, slot, err) : rt_wait(dev->rt, slot, err);
+                             .max_top = MAX_TOP_LOGPROBS};
+    enum status st = dev->peers.world > 1 ? cuda_peers_wait(dev, slot, err) : rt_wait(dev->rt, slot, err);
+    out->experts = *r->counts;
+    return st;
 }

@@ -288,8 +288,12 @@ ROWS = [
     (CUDA % "work.c", "first_split[end + 1] - first_split[row] <= max_splits)", "first_split[end] - first_split[row] <= max_splits)", "test_emu_forward"),  # a launch has a row too many
     (CUDA % "step.c", "    *g = key;\n", "    g->num_tokens = tokens;\n", "test_emu_steps"),  # a bucket beyond those that are kept replays another
     (CUDA % "step.c", "dev->graphs[i].last_step < oldest->last_step", "dev->graphs[i].last_step > oldest->last_step", "test_emu_steps"),  # the bucket used last gives way
-    (CUDA % "step.c", "    rt_upload(dev->rt, dev->staging, dev->upload[slot], dev->work.bytes);\n",
-         "    rt_upload(dev->rt, dev->staging, dev->upload[slot], 16);\n    rt_upload(dev->rt, dev->staging, dev->upload[slot], dev->work.bytes);\n", "test_emu_steps"),  # two uploads a step
+    (CUDA % "step.c", "    upload(dev, dev->upload[slot]);\n",
+         "    rt_upload(dev->rt, dev->staging, dev->upload[slot], 16);\n    upload(dev, dev->upload[slot]);\n", "test_emu_steps"),  # two uploads a step
+    (CUDA % "step.c", "        rt_order(dev->rt, RT_UPLOADS, RT_UPLOAD_READ); // by the step before\n", "", "test_emu_steps"),  # an upload comes before the step before has read its own
+    (CUDA % "step.c", "        rt_order(dev->rt, RT_WORK, RT_UPLOADED);\n", "", "test_emu_steps"),  # a step begins before its upload is there
+    (CUDA % "step.c", "    bool tops = false;\n    if (has_edits(&dev->work))\n        rt_record(dev->rt, RT_WORK, RT_UPLOAD_READ);\n", "    bool tops = false;\n", "test_emu_steps"),  # edits are written over before they are read
+    (CUDA % "step.c", "    dev->num_begun++;\n    int slot = (int)(dev->num_begun & 1);\n", "    dev->num_begun++;\n    int slot = 0;\n", "test_emu_steps"),  # host memory is filled again before it is copied
     (CUDA % "sample.cu", "    if (lane >= (int)all && lane < CUDA_TOPK) {", "    if (lane > (int)all && lane < CUDA_TOPK) {", "test_emu_sample"),  # a token behind the last of a local top-k
     (CUDA % "common.cuh", "times_sigmoid(x, kd_mul(1.5957691216f,", "times_sigmoid(x, kd_mul(0.79788456f,", "test_emu_gemm"),  # GELU: tanh of half
     (CUDA % "common.cuh", "u = up > 7 ? 7 : up < -7 ? -7 : up;", "u = up > 7 ? 7 : up;", "test_emu_rows"),  # the clamp of ups below

@@ -2,7 +2,7 @@
 // there from the last rank to the first, which is not the order of our own sums. Only where
 // QUIRE_EMULATED_NCCL is set: it is a library that may be absent.
 #include "half.h"
-#include "rt.h"
+#include "rt_stream.h"
 
 #include <algorithm>
 #include <fcntl.h>
@@ -101,6 +101,7 @@ struct rt_nccl *rt_nccl_open(struct rt *rt, const unsigned char id[RT_NCCL_ID], 
     bool all = p && meet((rendezvous *)p, world);
     if (rank == 0 && sscanf((const char *)id, "/proc/%*d/fd/%d", &first) == 1) // it has made the file
         close(first);
+    rt_stream(rt);
     if (all)
         return new rt_nccl{rt, (rendezvous *)p, rank, world};
     if (p)

@@ -1,12 +1,14 @@
-// The runtime on the host: memory is the host's (so that AddressSanitizer sees what kernels do), launches run
-// at once, a graph is a list of launches.
+// The runtime on the host: memory is the host's (so that AddressSanitizer sees what kernels do), a graph is a list
+// of launches. What is queued runs when the host waits for it, as late as on a slow device.
 #include "launch.h"
 
 #include <atomic>
+#include <deque>
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,6 +26,14 @@ struct rt_graph {
     std::vector<launch> launches;
 };
 
+using event = std::shared_ptr<bool>; // whether it has come; null: never recorded
+
+struct op {
+    event after; // it begins then
+    bool early;  // of an upload: as soon as it may; else when it is waited for
+    std::function<void()> run;
+};
+
 struct rt {
     int ordinal;
     char error[160];
@@ -31,7 +41,59 @@ struct rt {
     size_t limit;      // bytes that rt_alloc() may give in all
     size_t used;
     bool overlap; // launches may overlap, as on a device: then kernels must wait (QUIRE_CUDA_OVERLAP)
+    // Nothing is kept back: kernels of other devices, whose hosts are not waited for, may wait for these.
+    bool at_once;
+    std::deque<op> queues[2]; // by enum rt_queue
+    event marks[2], events[RT_EVENTS];
+    bool early; // the next upload is
 };
+
+static bool has_come(const event &e) { return !e || *e; }
+
+static void run_next(rt *rt, rt_queue on);
+
+// Runs a queue until an event that comes in it, or to its end.
+static void run_until(rt *rt, rt_queue on, const event &e) {
+    while (!rt->queues[on].empty() && !(e && *e))
+        run_next(rt, on);
+}
+
+static void run_next(rt *rt, rt_queue on) {
+    op next = std::move(rt->queues[on].front());
+    rt->queues[on].pop_front();
+    if (!has_come(next.after))
+        run_until(rt, on == RT_WORK ? RT_UPLOADS : RT_WORK, next.after);
+    if (!rt_failed(rt))
+        next.run();
+}
+
+static void run_all(rt *rt) { run_until(rt, RT_WORK, nullptr); }
+
+static void begin_uploads(rt *rt) {
+    std::deque<op> &uploads = rt->queues[RT_UPLOADS];
+    while (!uploads.empty() && uploads.front().early && has_come(uploads.front().after))
+        run_next(rt, RT_UPLOADS);
+}
+
+static void queue(rt *rt, rt_queue on, std::function<void()> run, event after = nullptr) {
+    if (rt->capture)
+        rt_fail(rt, "only launches can be captured");
+    if (rt_failed(rt))
+        return;
+    rt->queues[on].push_back({after, rt->early, std::move(run)});
+    if (rt->at_once)
+        run_all(rt);
+    begin_uploads(rt);
+}
+
+static event queue_event(rt *rt, rt_queue on) {
+    event e = std::make_shared<bool>(false);
+    queue(rt, on, [rt, e] {
+        *e = true;
+        begin_uploads(rt);
+    });
+    return e;
+}
 
 // What an allocation holds before its bytes, so that rt_free() knows its size.
 enum { HEADER = 256 };
@@ -43,7 +105,17 @@ static header *header_of(void *p) { return (header *)((char *)p - HEADER); }
 
 enum { NUM_DEVICES = 16 };
 
-static std::atomic<unsigned long> num_up, num_down; // ranks are threads
+static std::atomic<unsigned long> num_up, num_down, num_pageable; // ranks are threads
+
+// Host memory of rt_alloc_host(): where it begins and ends.
+static std::mutex pinned_lock;
+static std::map<uintptr_t, uintptr_t> pinned;
+
+static bool is_pinned(const void *p, size_t bytes) {
+    std::lock_guard<std::mutex> lock(pinned_lock);
+    auto after = pinned.upper_bound((uintptr_t)p);
+    return after != pinned.begin() && (uintptr_t)p + bytes <= std::prev(after)->second;
+}
 
 // What launchers asked for at most, by kernel. Where QUIRE_EMULATED_LAUNCHES names a folder, a file of it
 // gets that at the end of the process: the path of the program or module, then a line per kernel with its
@@ -106,7 +178,7 @@ static int capability() {
 
 struct rt *rt_open(int ordinal, struct err *err) {
     bool there = ordinal >= 0 && ordinal < rt_num_devices();
-    struct rt *rt = there ? (struct rt *)calloc(1, sizeof *rt) : nullptr;
+    struct rt *rt = there ? new struct rt() : nullptr;
     if (!rt) {
         no_device(ordinal, err);
         return nullptr;
@@ -122,7 +194,7 @@ struct rt *rt_open(int ordinal, struct err *err) {
 void rt_close(struct rt *rt) {
     if (rt)
         delete rt->capture;
-    free(rt);
+    delete rt;
 }
 
 void rt_describe(struct rt *rt, struct rt_info *info) {
@@ -158,6 +230,7 @@ void *rt_alloc(struct rt *rt, size_t bytes) {
 void rt_free(struct rt *rt, void *p) {
     if (!p)
         return;
+    run_all(rt); // as cudaFree() waits
     header *h = header_of(p), was = *h;
     rt->used -= was.bytes;
     if (was.file < 0) {
@@ -191,6 +264,7 @@ void *rt_alloc_shared(struct rt *rt, size_t bytes) {
 }
 
 void rt_share(struct rt *rt, void *p, unsigned char name[RT_SHARED]) {
+    rt->at_once = true;
     if (!rt_failed(rt))
         snprintf((char *)name, RT_SHARED, "/proc/%d/fd/%d", (int)getpid(), header_of(p)->file);
 }
@@ -219,11 +293,19 @@ void *rt_alloc_host(struct rt *rt, size_t bytes) {
     const char *most = getenv("QUIRE_EMULATED_HOST_MEMORY"); // for tests: more at a time there is not
     if (rt_failed(rt) || (most && bytes > (size_t)strtoull(most, nullptr, 10)))
         return nullptr;
-    return calloc(1, bytes ? bytes : 1);
+    void *p = calloc(1, bytes ? bytes : 1);
+    std::lock_guard<std::mutex> lock(pinned_lock);
+    if (p)
+        pinned[(uintptr_t)p] = (uintptr_t)p + bytes;
+    return p;
 }
 
 void rt_free_host(struct rt *rt, void *p) {
-    (void)rt;
+    if (!p)
+        return;
+    run_all(rt); // as cudaFreeHost() waits
+    std::lock_guard<std::mutex> lock(pinned_lock);
+    pinned.erase((uintptr_t)p);
     free(p);
 }
 
@@ -234,37 +316,58 @@ void rt_fail(struct rt *rt, const char *what) {
         snprintf(rt->error, sizeof rt->error, "%s", what);
 }
 
-static void copy(struct rt *rt, void *dst, const void *src, size_t bytes) {
-    if (rt->capture)
-        rt_fail(rt, "a copy cannot be captured");
-    if (!rt_failed(rt) && bytes > 0)
-        memcpy(dst, src, bytes);
+// From or to host memory that is not pinned the host waits.
+static void copy(struct rt *rt, rt_queue on, void *dst, const void *src, size_t bytes, const void *host) {
+    if (bytes == 0)
+        return;
+    queue(rt, on, [=] { memcpy(dst, src, bytes); });
+    if (!is_pinned(host, bytes)) {
+        num_pageable++;
+        run_until(rt, on, nullptr);
+    }
 }
 
 void rt_upload(struct rt *rt, void *device, const void *host, size_t bytes) {
     num_up++;
-    copy(rt, device, host, bytes);
+    copy(rt, RT_WORK, device, host, bytes, host);
+}
+void rt_upload_ahead(struct rt *rt, void *device, const void *host, size_t bytes) {
+    num_up++;
+    copy(rt, RT_UPLOADS, device, host, bytes, host);
 }
 void rt_download(struct rt *rt, void *host, const void *device, size_t bytes) {
     num_down++;
-    copy(rt, host, device, bytes);
+    copy(rt, RT_WORK, host, device, bytes, host);
 }
 void rt_upload_now(struct rt *rt, void *device, const void *host, size_t bytes) {
-    rt_upload(rt, device, host, bytes);
+    num_up++;
+    copy(rt, RT_WORK, device, host, bytes, host);
+    run_all(rt);
 }
 void rt_download_now(struct rt *rt, void *host, const void *device, size_t bytes) {
-    copy(rt, host, device, bytes);
+    copy(rt, RT_WORK, host, device, bytes, host);
+    run_all(rt);
 }
 
-void rt_mark(struct rt *rt, int slot) { (void)rt, (void)slot; }
+void rt_record(struct rt *rt, enum rt_queue on, enum rt_event e) {
+    rt->events[e] = queue_event(rt, on);
+    rt->early ^= on == RT_UPLOADS;
+}
+
+void rt_order(struct rt *rt, enum rt_queue on, enum rt_event e) {
+    queue(
+        rt, on, [] {}, rt->events[e]);
+}
+
+void rt_mark(struct rt *rt, int slot) { rt->marks[slot] = queue_event(rt, RT_WORK); }
 
 enum status rt_wait(struct rt *rt, int slot, struct err *err) {
-    (void)slot;
+    run_until(rt, RT_WORK, rt->marks[slot]);
     return rt_failed(rt) ? err_set(err, STATUS_DEVICE, "the device failed: %s", rt->error) : STATUS_OK;
 }
 
 bool rt_done(struct rt *rt, int slot) {
-    (void)rt, (void)slot;
+    run_until(rt, RT_WORK, rt->marks[slot]);
     return true;
 }
 
@@ -278,7 +381,10 @@ enum status rt_can_reach(struct rt *rt, int ordinal, struct err *err) {
     return STATUS_OK;
 }
 
-enum status rt_reach(struct rt *rt, int ordinal, struct err *err) { return rt_can_reach(rt, ordinal, err); }
+enum status rt_reach(struct rt *rt, int ordinal, struct err *err) {
+    rt->at_once = true;
+    return rt_can_reach(rt, ordinal, err);
+}
 
 void rt_capture_begin(struct rt *rt) {
     if (!rt_failed(rt))
@@ -293,11 +399,14 @@ struct rt_graph *rt_capture_end(struct rt *rt) {
 
 static void run(void *body) { (*(std::function<void()> *)body)(); }
 
+static void queue_launch(struct rt *rt, const rt_grid &g, std::function<void()> body) {
+    queue(rt, RT_WORK,
+          [=]() mutable { emu::run(g.grid, dim3((unsigned)g.threads), g.shared, rt->overlap, run, &body); });
+}
+
 void rt_graph_launch(struct rt *rt, struct rt_graph *graph) {
-    for (size_t i = 0; !rt_failed(rt) && i < graph->launches.size(); i++) {
-        rt_graph::launch &l = graph->launches[i];
-        emu::run(l.grid.grid, dim3((unsigned)l.grid.threads), l.grid.shared, rt->overlap, run, &l.body);
-    }
+    for (rt_graph::launch &l : graph->launches)
+        queue_launch(rt, l.grid, l.body);
 }
 
 void rt_graph_free(struct rt *rt, struct rt_graph *graph) {
@@ -317,14 +426,12 @@ bool rt_can_matmul(struct rt *rt, const struct rt_gemm *g) {
     return takes && !rt->capture && !getenv("QUIRE_EMULATED_NO_LIBRARY");
 }
 
-bool rt_matmul(struct rt *rt, const struct rt_gemm *g) {
-    if (!rt_can_matmul(rt, g))
-        return false;
+static void matmul(const struct rt_gemm *g) {
     size_t k = (size_t)g->k, group = g->x_scale ? 128 : k, groups = (k / group + 3) / 4 * 4;
     std::vector<float> x(k), w(k * (size_t)g->n);
-    for (size_t i = 0; !rt_failed(rt) && i < w.size(); i++)
+    for (size_t i = 0; i < w.size(); i++)
         w[i] = element(g->w, i / k * (size_t)g->ldw + i % k, g->type);
-    for (size_t i = 0; !rt_failed(rt) && i < (size_t)g->m; i++) {
+    for (size_t i = 0; i < (size_t)g->m; i++) {
         for (size_t l = 0; l < k; l++)
             x[l] = element(g->x, i * (size_t)g->ldx + l, g->type);
         for (size_t j = 0; j < (size_t)g->n; j++) {
@@ -344,15 +451,28 @@ bool rt_matmul(struct rt *rt, const struct rt_gemm *g) {
                 *y = g->add ? *y + sum : sum;
         }
     }
+}
+
+bool rt_matmul(struct rt *rt, const struct rt_gemm *g) {
+    if (!rt_can_matmul(rt, g))
+        return false;
+    queue(rt, RT_WORK, [gemm = *g] { matmul(&gemm); });
     return true;
 }
 
 void rt_test_order(int order) { emu::order = order; }
 struct rt_copies rt_test_copies(void) {
-    return {num_up, num_down};
+    return {num_up, num_down, num_pageable};
 }
 
 } // extern "C"
+
+// For who uses it without rt_launch(), and waits for others.
+struct CUstream_st *rt_stream(struct rt *rt) {
+    rt->at_once = true;
+    run_all(rt);
+    return nullptr;
+}
 
 void rt_launch_emulated(struct rt *rt, const void *kernel, const struct rt_grid &g,
                         std::function<void()> body) {
@@ -365,5 +485,5 @@ void rt_launch_emulated(struct rt *rt, const void *kernel, const struct rt_grid 
     if (rt->capture)
         rt->capture->launches.push_back({g, std::move(body)});
     else
-        emu::run(g.grid, dim3((unsigned)g.threads), g.shared, rt->overlap, run, &body);
+        queue_launch(rt, g, std::move(body));
 }

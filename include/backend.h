@@ -25,7 +25,7 @@
 extern "C" {
 #endif
 
-#define BACKEND_ABI 25 // raise on any change to this file or model.h
+#define BACKEND_ABI 26 // raise on any change to this file or model.h
 
 struct device; // the backend's own
 
@@ -136,6 +136,16 @@ static inline void backend_vocab_rows(int vocab, int rank, int world, int *begin
 
 // The first expert of segment i of 8; a rank holds the experts of 8 / world segments.
 static inline int backend_expert_bound(int experts, int i) { return (int)((int64_t)experts * i / 8); }
+
+// The ranks of a stage hand over n numbers of the residual stream together: each a part, a multiple of 4, of which rank r's
+// begins at r * part; so many of it there are.
+static inline size_t backend_resid_part(size_t n, int world) {
+    return ((n + (size_t)world - 1) / (size_t)world + 3) / 4 * 4;
+}
+static inline size_t backend_resid_count(size_t n, int rank, int world) {
+    size_t part = backend_resid_part(n, world), before = (size_t)rank * part;
+    return n < before ? 0 : n - before < part ? n - before : part;
+}
 
 // Bytes of the key or the value of one token and kv head in the cache: d elements, with I8 and a scale.
 static inline size_t backend_kv_vector_bytes(enum dtype kv_dtype, int head_dim) {
@@ -374,9 +384,13 @@ struct backend_ops {
     void (*head)(struct device *dev, const struct model *model, const struct step *step);
     // Stages: the residual stream of the step's rows, (T, D) f32, out of this device for the next stage's,
     // which takes it in place of embed(). A stage that is not the last exports it in place of head(). dst is
-    // filled when sync() returns, and src is read until then.
+    // filled when sync() returns, and src is read until then. A rank exports and imports its backend_resid_part() alone,
+    // for which both have room; import takes those of others from their devices.
     void (*resid_export)(struct device *dev, float *dst, const struct step *step);
     void (*resid_import)(struct device *dev, const float *src, const struct step *step);
+    // Zeroed host memory that these copy from and to without staging. NULL: any does.
+    void *(*host_alloc)(struct device *dev, size_t bytes);
+    void (*host_free)(struct device *dev, void *p);
     void (*step_end)(struct device *dev);
     // Waits for the oldest step that has not been synced. out holds nothing of use where there is no head.
     enum status (*sync)(struct device *dev, struct step_out *out, struct err *err);

@@ -46,7 +46,7 @@ out=$(cd "$out" && pwd)
 
 # ---- the bundle
 
-tests=(intrinsics rows gemm experts attention sample forward steps ranks model real_shapes)
+tests=(intrinsics rows gemm experts attention sample forward steps peers model real_shapes)
 scripts=(bench/{serving,models,torch_same,torch_kernels,gpu_faults}.py
          tools/{make_gguf,make_vocab_gguf,gguf_file,gguf_quants,folder_quants}.py)
 build() {
@@ -221,7 +221,7 @@ right() {
     # forward and steps under memcheck alone: cuBLASLt's kernels are not ours to check for races. initcheck is left out: tests
     # poison memory on purpose.
     for check in memcheck racecheck synccheck; do
-        for t in intrinsics gemm attention rows sample ranks forward steps; do
+        for t in intrinsics gemm attention rows sample peers forward steps; do
             case $check:$t in racecheck:forward | synccheck:forward | racecheck:steps | synccheck:steps) continue ;; esac
             if [ -z "$sanitizer" ]; then
                 skip "$check of test $t" 'there is no compute-sanitizer'

@@ -24,7 +24,7 @@ struct rank {
     struct device *dev;
     struct comm *group;    // the ranks of its stage; NULL: it is alone there
     struct comm *world;    // all ranks; NULL: one stage
-    float *in, *out[2];    // (T, D) residual stream from the stage before; to the next, used in turn
+    float *in, *out[2];    // part of the residual stream from the stage before; to the next, used in turn
     void *message[2];      // results to rank 0, used in turn; of the first rank of the last stage
     uint64_t num_run;      // steps
     uint64_t begun, ended; // steps, by its thread, under lock
@@ -233,9 +233,14 @@ static void abort_comms(struct rank *k, const char *why) {
         k->world->ops->abort(k->world, why);
 }
 
+// What a rank hands over of the residual stream of so many rows.
+static size_t residual_bytes(const struct rank *k, int rows) {
+    return backend_resid_part((size_t)rows * (size_t)k->all->whole.hidden, k->all->tensor) * sizeof(float);
+}
+
 // Receives the residual stream of the stage before, if there is one.
 static bool receive_residual(struct rank *k, const struct step *step) {
-    size_t bytes = (size_t)step->num_tokens * (size_t)k->model.config.hidden * sizeof *k->in;
+    size_t bytes = residual_bytes(k, step->num_tokens);
     return k->stage == 0 || k->world->ops->recv(k->world, k->in, bytes, k->id - k->all->tensor) == STATUS_OK;
 }
 
@@ -244,7 +249,7 @@ static bool receive_residual(struct rank *k, const struct step *step) {
 static bool send_output(struct rank *k, const struct step *step, const struct step_out *out, float *resid) {
     const struct ranks *r = k->all;
     void *message = k->message[k->num_run % 2];
-    size_t bytes = (size_t)step->num_tokens * (size_t)k->model.config.hidden * sizeof *resid;
+    size_t bytes = residual_bytes(k, step->num_tokens);
     if (!is_last_stage(k))
         return k->world->ops->isend(k->world, resid, bytes, k->id + r->tensor) == STATUS_OK;
     if (!sends_results(k))
@@ -335,19 +340,31 @@ static void *rank_main(void *arg) {
 
 // ---- all ranks
 
+static void *alloc_residual(struct rank *k, size_t bytes) {
+    const struct backend_ops *ops = k->all->ops;
+    return ops->host_alloc ? ops->host_alloc(k->dev, bytes) : calloc(1, bytes);
+}
+
+static void free_residual(struct rank *k, float *p) {
+    if (k->all->ops->host_free && k->dev)
+        k->all->ops->host_free(k->dev, p);
+    else
+        free(p);
+}
+
 // Buffers for the residual streams of the neighbouring stages, and for result messages.
 static enum status reserve_messages(struct rank *k, const struct step_limits *limits) {
     struct ranks *r = k->all;
-    size_t resid = (size_t)limits->max_tokens * (size_t)r->whole.hidden * sizeof(float);
+    size_t resid = residual_bytes(k, limits->max_tokens);
     size_t message = result_message_max_bytes(&r->shape, limits);
     bool ok = true;
     if (r->stages == 1)
         return STATUS_OK;
     if (k->stage > 0)
-        ok &= (k->in = malloc(resid)) != NULL;
+        ok &= (k->in = alloc_residual(k, resid)) != NULL;
     for (int i = 0; i < 2; i++) {
         if (!is_last_stage(k))
-            ok &= (k->out[i] = malloc(resid)) != NULL;
+            ok &= (k->out[i] = alloc_residual(k, resid)) != NULL;
         if (sends_results(k))
             ok &= (k->message[i] = malloc(message)) != NULL;
         if (k->id == 0)
@@ -440,14 +457,14 @@ void ranks_close(struct ranks *r) {
             pthread_join(r->rank[i].thread, NULL);
     for (int i = 0; i < r->here; i++) {
         struct rank *k = &r->rank[i];
+        free_residual(k, k->in);
+        for (int j = 0; j < 2; j++) {
+            free_residual(k, k->out[j]);
+            free(k->message[j]);
+        }
         weights_free(&k->model);
         if (k->dev)
             r->ops->close(k->dev);
-        free(k->in);
-        for (int j = 0; j < 2; j++) {
-            free(k->out[j]);
-            free(k->message[j]);
-        }
     }
     for (int i = 0; i < COMM_MAX_WORLD; i++)
         comm_threads_close(r->groups[i]);

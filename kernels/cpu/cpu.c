@@ -234,7 +234,7 @@ static void lay_out_arena(struct device *dev, struct arena *c) {
     size_t own = (size_t)m->num_layers * (size_t)m->layer_embed;
     dev->layer_embed = arena_take(c, T * own, sizeof(float));
     dev->layer_rows = arena_take(c, (size_t)pool_size(dev->pool) * own, sizeof(float));
-    dev->resid = arena_take(c, T * D, sizeof(float));
+    dev->resid = arena_take(c, T * D + 4 * COMM_MAX_SUM, sizeof(float)); // all whole parts of ranks
     dev->q = arena_take(c, T * q, sizeof(float));
     dev->h = arena_take(c, T * h_size(dev), sizeof(float));
     dev->key = arena_take(c, T * kv, sizeof(float));
@@ -743,11 +743,18 @@ static void cpu_layer_out(struct device *dev, const struct layer *layer, const s
 
 // Copied in place: host and device are one.
 static void cpu_resid_export(struct device *dev, float *dst, const struct step *step) {
-    memcpy(dst, dev->resid, (size_t)step->num_tokens * (size_t)dev->model.hidden * sizeof *dst);
+    size_t n = (size_t)step->num_tokens * (size_t)dev->model.hidden;
+    memcpy(dst, dev->resid + (size_t)dev->rank * backend_resid_part(n, dev->world),
+           backend_resid_count(n, dev->rank, dev->world) * sizeof *dst);
 }
 
 static void cpu_resid_import(struct device *dev, const float *src, const struct step *step) {
-    memcpy(dev->resid, src, (size_t)step->num_tokens * (size_t)dev->model.hidden * sizeof *src);
+    size_t n = (size_t)step->num_tokens * (size_t)dev->model.hidden;
+    if (dev->world == 1)
+        memcpy(dev->resid, src, n * sizeof *src);
+    else
+        device_comm_ok(dev, dev->comm->ops->all_gather(dev->comm, dev->resid, src,
+                                                       backend_resid_part(n, dev->world) * sizeof *src));
 }
 
 static enum status cpu_sync(struct device *dev, struct step_out *out, struct err *err) {

@@ -251,6 +251,8 @@ void cuda_phase_layer_out(struct device *dev, const struct layer *layer, const s
 void cuda_phase_head(struct device *dev, const struct model *model, const struct step *step);
 void cuda_phase_resid_export(struct device *dev, float *dst, const struct step *step);
 void cuda_phase_resid_import(struct device *dev, const float *src, const struct step *step);
+void *cuda_host_alloc(struct device *dev, size_t bytes);
+void cuda_host_free(struct device *dev, void *p);
 
 // peers.c. Where a rank has failed, all do: each finds out in step_begin(), step_end() or sync().
 // Whether processes may have the same GPU (QUIRE_CUDA_SHARE_DEVICE), for tests where there are too few. Threads could not: what
@@ -271,6 +273,8 @@ enum status cuda_peers_wait(struct device *dev, int slot, struct err *err);
 // y = or += sum of the parts (+ bias), which are of w
 void cuda_peers_sum(struct device *dev, const struct weight *w, float *y, bool add, const float *bias,
                     int rows);
+// y (n) of the parts of all, of which this rank's comes from the host.
+void cuda_peers_share(struct device *dev, float *y, const float *part, size_t n);
 // What other ranks know of logits rows [0, n) of s, which gets what is found.
 void cuda_peers_gather(struct device *dev, struct cuda_sample *s, int n);
 

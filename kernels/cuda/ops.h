@@ -665,6 +665,15 @@ static inline bool cuda_two_shots(int world, size_t bytes, size_t worth) {
 }
 void cuda_sum(struct rt *rt, const struct cuda_sum *a);
 
+// y of what ranks hold of it: number i is that of rank i / each, at the same place of its part.
+struct cuda_share {
+    struct cuda_peers peers;
+    const float *part[COMM_MAX_SUM]; // (n) of each rank
+    float *y;                        // (n)
+    size_t n, each;                  // each: a multiple of 4
+};
+void cuda_share(struct rt *rt, const struct cuda_share *a);
+
 // Eight blocks go over a row, each over a slice of its groups; of ranks each has as many slices of its tokens.
 enum { CUDA_SAMPLE_SLICES = COMM_MAX_SUM };
 enum {

@@ -325,6 +325,23 @@ static void gather_by_nccl(struct device *dev, float *x, int rows, int begin, in
     rt_nccl_sum(dev->peers.nccl, x, (size_t)rows * (size_t)ld, false);
 }
 
+void cuda_peers_share(struct device *dev, float *y, const float *part, size_t n) {
+    struct peers *p = &dev->peers;
+    size_t each = backend_resid_part(n, p->world), own = backend_resid_count(n, p->rank, p->world),
+           begin = own > 0 ? (size_t)p->rank * each : n;
+    if (!p->joined)
+        return; // it has failed
+    // Nobody reads what is there: the last sum has waited for all.
+    rt_upload(dev->rt, (p->apart ? y : p->part) + begin, part, own * sizeof *part);
+    if (p->apart) {
+        gather_by_nccl(dev, y, 1, (int)begin, (int)(begin + own), (int)n);
+        return;
+    }
+    struct cuda_share a = {.peers = p->barrier, .y = y, .n = n, .each = each};
+    memcpy(a.part, p->parts, sizeof a.part);
+    cuda_share(dev->rt, &a);
+}
+
 void cuda_peers_gather(struct device *dev, struct cuda_sample *s, int n) {
     struct peers *p = &dev->peers;
     if (p->apart && p->joined) { // then it is as if there were one rank

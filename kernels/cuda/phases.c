@@ -481,14 +481,20 @@ void cuda_phase_head(struct device *dev, const struct model *model, const struct
     }
 }
 
-static size_t resid_bytes(const struct device *dev, const struct step *step) {
-    return (size_t)step->num_tokens * (size_t)dev->model.hidden * sizeof(float);
-}
-
 void cuda_phase_resid_export(struct device *dev, float *dst, const struct step *step) {
-    rt_download(dev->rt, dst, dev->resid, resid_bytes(dev, step));
+    int rank = dev->peers.rank, world = dev->peers.world;
+    size_t n = (size_t)step->num_tokens * (size_t)dev->model.hidden;
+    rt_download(dev->rt, dst, dev->resid + (size_t)rank * backend_resid_part(n, world),
+                backend_resid_count(n, rank, world) * sizeof *dst);
 }
 
 void cuda_phase_resid_import(struct device *dev, const float *src, const struct step *step) {
-    rt_upload(dev->rt, dev->resid, src, resid_bytes(dev, step));
+    size_t n = (size_t)step->num_tokens * (size_t)dev->model.hidden;
+    if (dev->peers.world > 1)
+        cuda_peers_share(dev, dev->resid, src, n);
+    else
+        rt_upload(dev->rt, dev->resid, src, n * sizeof *src);
 }
+
+void *cuda_host_alloc(struct device *dev, size_t bytes) { return rt_alloc_host(dev->rt, bytes); }
+void cuda_host_free(struct device *dev, void *p) { rt_free_host(dev->rt, p); }

@@ -1,5 +1,5 @@
 // Kernels with a cross-GPU barrier, on devices that read each other's memory (NVLink, PCIe): the sum of a
-// row-parallel GEMM or of experts, and the gathering of logits rows. A short sum is made in one shot: each
+// row-parallel GEMM or of experts, and the gathering of logits rows and of what a stage hands over. A short sum is made in one shot: each
 // rank reads the parts of all. A longer one in two: each rank adds a slice of it and writes that over the
 // slice in the parts of all, which nobody else reads; then each has the whole sum at home. Prompts' long sums
 // go through NCCL (peers.c).
@@ -148,6 +148,23 @@ template <int WORLD> __global__ void __launch_bounds__(PEER_THREADS, 1) sum_slic
         a.peers.epochs[blockIdx.x] = epoch + 2;
 }
 
+// What each rank has of a stage's input, to all.
+__global__ void __launch_bounds__(PEER_THREADS, 1) share_parts(struct cuda_share a) {
+    KD_SHARED(int, arrived);
+    kd_grid_release();
+    kd_grid_wait();
+    uint32_t epoch = a.peers.epochs[blockIdx.x];
+    if (peer_barrier(a.peers, epoch + 1, arrived)) {
+        for (size_t i = first_element(); i < a.n / 4; i += element_stride())
+            ((float4 *)(void *)a.y)[i] = ((const float4 *)(const void *)a.part[i / (a.each / 4)])[i];
+        for (size_t i = a.n / 4 * 4 + first_element(); i < a.n; i += element_stride())
+            a.y[i] = a.part[i / a.each][i];
+    }
+    peer_barrier(a.peers, epoch + 2, arrived);
+    if (threadIdx.x == 0)
+        a.peers.epochs[blockIdx.x] = epoch + 2;
+}
+
 // Rank `from`'s logits of a row, and their group maxima, to the same place in ours.
 KD_FN void take_logits(const struct cuda_gather &a, int row, int from) {
     size_t begin = (size_t)a.begin[from], n = (size_t)a.begin[from + 1] - begin; // begin % 32 is 0
@@ -200,15 +217,24 @@ __global__ void __launch_bounds__(128) clear_columns(struct cuda_clear a) {
     kd_grid_release();
     kd_grid_wait();
     char *row = act_row(a.x, blockIdx.x, a.ld, a.act_dtype);
-    for (int i = a.begin + (int)threadIdx.x; i < a.end; i += 128)
+    for (int i = a.begin + (int)(blockIdx.y * 128 + threadIdx.x); i < a.end; i += 128 * (int)gridDim.y)
         store_act(row, i, 0, a.act_dtype);
 }
 
 extern "C" {
 
+static int barrier_blocks(size_t n) {
+    size_t work = (n + 4 * PEER_THREADS - 1) / (4 * PEER_THREADS);
+    return work < CUDA_BARRIER_BLOCKS ? (int)work : CUDA_BARRIER_BLOCKS;
+}
+
+void cuda_share(struct rt *rt, const struct cuda_share *a) {
+    if (a->n > 0)
+        rt_launch(rt, share_parts, rt_grid_of(barrier_blocks(a->n), 1, PEER_THREADS, 16), *a);
+}
+
 void cuda_sum(struct rt *rt, const struct cuda_sum *a) {
-    size_t work = ((size_t)a->rows * (size_t)a->n + 4 * PEER_THREADS - 1) / (4 * PEER_THREADS);
-    int blocks = work < CUDA_BARRIER_BLOCKS ? (int)work : CUDA_BARRIER_BLOCKS;
+    int blocks = barrier_blocks((size_t)a->rows * (size_t)a->n);
     struct rt_grid g = rt_grid_of(blocks, 1, PEER_THREADS, 16);
     if (blocks == 0)
         return;
@@ -231,7 +257,7 @@ void cuda_gather(struct rt *rt, const struct cuda_gather *a) {
 
 void cuda_clear(struct rt *rt, const struct cuda_clear *a) {
     if (a->rows > 0 && a->begin < a->end)
-        rt_launch(rt, clear_columns, rt_grid_of(a->rows, 1, 128, 0), *a);
+        rt_launch(rt, clear_columns, rt_grid_of(a->rows, (a->end - a->begin + 4095) / 4096, 128, 0), *a);
 }
 
 } // extern "C"

@@ -139,10 +139,9 @@ static inline bool rt_gemm_is_aligned(const struct rt_gemm *g) {
 
 // For tests: the schedule that the emulator runs blocks by (emu.h). Nothing on a device.
 void rt_test_order(int order);
-// For tests: copies to and from devices that were queued in this process so far, and those that are not of host memory
-// from rt_alloc_host(). Zeros on a device.
+// For tests: copies to and from devices that were queued in this process so far. Zeros on a device.
 struct rt_copies {
-    unsigned long up, down, pageable;
+    unsigned long up, down;
 };
 struct rt_copies rt_test_copies(void);
 

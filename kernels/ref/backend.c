@@ -211,7 +211,7 @@ static enum status ref_reserve(struct device *dev, const struct step_limits *lim
     wide = wide > 2 * P ? wide : 2 * P;
     int v = 0, in = 0, gate = 0;
     dev->limits = *limits;
-    dev->resid = zeroed(dev, T * D, sizeof(float));
+    dev->resid = zeroed(dev, T * D + 4 * COMM_MAX_SUM, sizeof(float)); // all whole parts of ranks
     dev->q = zeroed(dev, T * q, sizeof(float));
     dev->h = zeroed(dev, T * (out > F ? out : F) + P, sizeof(float));
     dev->experts = zeroed(dev, T * (size_t)max_top_k(m), sizeof *dev->experts);
@@ -878,11 +878,19 @@ static void ref_head(struct device *dev, const struct model *model, const struct
 }
 
 static void ref_resid_export(struct device *dev, float *dst, const struct step *step) {
-    memcpy(dst, dev->resid, (size_t)step->num_tokens * (size_t)dev->model.hidden * sizeof *dst);
+    size_t n = (size_t)step->num_tokens * (size_t)dev->model.hidden;
+    memcpy(dst, dev->resid + (size_t)dev->rank * backend_resid_part(n, dev->world),
+           backend_resid_count(n, dev->rank, dev->world) * sizeof *dst);
 }
 
 static void ref_resid_import(struct device *dev, const float *src, const struct step *step) {
-    memcpy(dev->resid, src, (size_t)step->num_tokens * (size_t)dev->model.hidden * sizeof *src);
+    size_t n = (size_t)step->num_tokens * (size_t)dev->model.hidden;
+    if (dev->world == 1)
+        memcpy(dev->resid, src, n * sizeof *src);
+    else
+        dev->apart |=
+            dev->comm->ops->all_gather(dev->comm, dev->resid, src,
+                                       backend_resid_part(n, dev->world) * sizeof *src) != STATUS_OK;
 }
 
 static enum status ref_sync(struct device *dev, struct step_out *out, struct err *err) {

@@ -50,8 +50,8 @@ RATES = {
     "nccl": 12e-6,  # s of a sum through NCCL, without the transfer; an estimate, 8 to 15 for 8 ranks (NVIDIA/nccl, issue 1259: about 6 for two H100)
     "unbounded": 0,  # of rows: sampled from all logits
     "host": 20e-6,  # s of a stage's host before its first kernel; an estimate
-    "copy": 8e-6,  # s of a copy between a stage and its host, without the transfer; an estimate for memory that is not page-locked
-    "pcie": 10e9,  # bytes/s of that copy; likewise
+    "copy": 4e-6,  # s of a copy between a stage and its page-locked host memory, without the transfer; an estimate
+    "pcie": 50e9,  # bytes/s of that copy; an estimate: PCIe 5 with 16 lanes has 63
     "sync": 5e-6,  # s from the end of a stage's work until its host knows; an estimate
     "mpi": 5e-6,  # s of a message between hosts, without the transfer; an estimate
     "net": 50e9,  # bytes/s of InfiniBand NDR out of one adapter
@@ -192,15 +192,17 @@ def decode_stage(r, m, kind, tp, layers, head, rows, context, graph_rows):
 
 
 def hand(r, tp, size, stage, pp):
-    """What a stage of several does beside its step: the residual stream goes device, host, MPI, host, device, of each rank to one
-    of the next stage; the ranks of a stage are one process, which has one adapter."""
+    """What a stage of several does beside its step: the residual stream goes device, host, MPI, host, device, of each rank a part
+    to one of the next stage, whose ranks share them; the ranks of a stage are one process, which has one adapter."""
     if pp == 1:
         return 0  # the host is a step ahead
     seconds = r["host"] + r["sync"]
     if stage > 0:
-        seconds += r["mpi"] + tp * size / (r["net"] * r["linked"]) + r["copy"] + size / r["pcie"]
+        seconds += r["mpi"] + size / (r["net"] * r["linked"]) + r["copy"] + size / tp / r["pcie"]
+        if tp > 1:
+            seconds += r["oneshot"] + (tp - 1) / tp * size / (r["link"] * r["linked"])
     if stage < pp - 1:
-        seconds += r["copy"] + size / r["pcie"]
+        seconds += r["copy"] + size / tp / r["pcie"]
     return seconds
 
 

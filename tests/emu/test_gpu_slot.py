@@ -42,7 +42,7 @@ case " $DEAF " in *" $name "*) trap '' TERM ;; esac
 case " $DEAF $HANGS " in *" $name "*) echo $$ >"${PIDS:-/dev/null}"; echo "it began"; while :; do sleep 0.1; done ;; esac
 echo "3 passed"
 """
-TESTS = ["intrinsics", "rows", "gemm", "experts", "attention", "sample", "forward", "steps", "ranks", "model", "real_shapes"]
+TESTS = ["intrinsics", "rows", "gemm", "experts", "attention", "sample", "forward", "steps", "peers", "model", "real_shapes"]
 
 
 class Slot:
@@ -94,10 +94,10 @@ def stand_ins(tmp):
 
 
 def passes(bundle):
-    s = Slot(bundle, "right", SKIPS="test_ranks").end(0)
+    s = Slot(bundle, "right", SKIPS="test_peers").end(0)
     pieces = s.pieces()
     assert pieces["test gemm"] == pieces["real shapes 8b, wgmma"] == pieces["memcheck of test forward"] == ("ran", "3 passed"), pieces
-    assert pieces["test ranks"][0] == "skipped because there is only one", pieces
+    assert pieces["test peers"][0] == "skipped because there is only one", pieces
     assert len([p for p in pieces if p.startswith("test ")]) == len(TESTS) - 1, pieces
     assert "racecheck of test gemm" in pieces and "racecheck of test forward" not in pieces, pieces
     assert "# right: NVIDIA Stand-in" in s.page() and "SM 1980 to 1980 MHz, median 1980; at most 412.5 W" in s.page(), s.page()

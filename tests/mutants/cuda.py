@@ -104,22 +104,22 @@ ROWS = [
     (CUDA % "store.cuh", "finite = __ballot_sync(ALL_LANES, finite) == ALL_LANES;", "__syncwarp();", "test_emu_rows"),  # int8: a NaN that lane 0 does not see
     (CUDA % "intrinsics.h", "    if (a >= 0x43e80000u)\n        return (uint8_t)(sign | 0x7eu);\n    if (a >= 0x3c800000u)\n        return (uint8_t)(sign | (a - ", "    if (a >= 0x3c800000u)\n        return (uint8_t)(sign | (a - ",
          "test_emu_intrinsics"),  # fp8: large numbers wrap around
-    (CUDA % "ranks.cu", "bool go = peer_barrier(a.peers, epoch + 1, arrived);", "bool go = true;", "test_emu_ranks"),  # parts are added before they are there
+    (CUDA % "ranks.cu", "bool go = peer_barrier(a.peers, epoch + 1, arrived);", "bool go = true;", "test_emu_peers"),  # parts are added before they are there
     (CUDA % "ranks.cu", "    peer_barrier(a.peers, epoch + 2, arrived);\n    if (threadIdx.x == 0)\n        a.peers.epochs[blockIdx.x] = epoch + 2;\n}\n\n// The", "    if (threadIdx.x == 0)\n        a.peers.epochs[blockIdx.x] = epoch + 2;\n}\n\n// The",
-         "test_emu_ranks"),  # a part is written while others read it
-    (CUDA % "ranks.cu", "v[r] = add4(v[2 * r], v[2 * r + 1]);", "v[r] = add4(v[r], v[r + n / 2]);", "test_emu_ranks"),  # another tree
-    (CUDA % "ranks.cu", "go = go && peer_barrier(a.peers, epoch + 2, arrived);", "", "test_emu_ranks"),  # two shots: slices are read before they are there
-    (CUDA % "ranks.cu", "go = go && peer_barrier(a.peers, epoch + 2, arrived);", "go = peer_barrier(a.peers, epoch + 2, arrived) && go;", "test_emu_ranks"),  # two shots: who has no sums says that they are there
-    (CUDA % "ranks.cu", "((T *)(void *)a.part[r])[begin + i] = v;", "((T *)(void *)a.part[a.peers.rank])[begin + i] = v;", "test_emu_ranks"),  # two shots: others keep what they had of a slice
-    (CUDA % "ranks.cu", "(sum_size<T>(a) + 32 * WORLD - 1) / (32 * WORLD)", "sum_size<T>(a) / (32 * WORLD)", "test_emu_ranks"),  # two shots: nobody adds the end
-    (CUDA % "ranks.cu", "i < all; i += 4 * size)", "i < all && i < 4 * size; i += 4 * size)", "test_emu_ranks"),  # two shots: the first four slices
-    (CUDA % "ops.h", "> worth * (size_t)world;", ">= worth * (size_t)world;", "test_emu_ranks"),  # two shots of two ranks
+         "test_emu_peers"),  # a part is written while others read it
+    (CUDA % "ranks.cu", "v[r] = add4(v[2 * r], v[2 * r + 1]);", "v[r] = add4(v[r], v[r + n / 2]);", "test_emu_peers"),  # another tree
+    (CUDA % "ranks.cu", "go = go && peer_barrier(a.peers, epoch + 2, arrived);", "", "test_emu_peers"),  # two shots: slices are read before they are there
+    (CUDA % "ranks.cu", "go = go && peer_barrier(a.peers, epoch + 2, arrived);", "go = peer_barrier(a.peers, epoch + 2, arrived) && go;", "test_emu_peers"),  # two shots: who has no sums says that they are there
+    (CUDA % "ranks.cu", "((T *)(void *)a.part[r])[begin + i] = v;", "((T *)(void *)a.part[a.peers.rank])[begin + i] = v;", "test_emu_peers"),  # two shots: others keep what they had of a slice
+    (CUDA % "ranks.cu", "(sum_size<T>(a) + 32 * WORLD - 1) / (32 * WORLD)", "sum_size<T>(a) / (32 * WORLD)", "test_emu_peers"),  # two shots: nobody adds the end
+    (CUDA % "ranks.cu", "i < all; i += 4 * size)", "i < all && i < 4 * size; i += 4 * size)", "test_emu_peers"),  # two shots: the first four slices
+    (CUDA % "ops.h", "> worth * (size_t)world;", ">= worth * (size_t)world;", "test_emu_peers"),  # two shots of two ranks
     (CUDA % "peers.c", "        p->two_shots = all[0].two_shots; // all do the same\n", "", "test_processes"),  # each rank its own way
     (CUDA % "sample.cu", "float max = finite ? -INFINITY : NAN;", "float max = -INFINITY;", "test_emu_sample"),  # a slice that is not finite is sampled from
-    (CUDA % "ranks.cu", "i = (int)threadIdx.x, at = from * n + i;", "i = (int)threadIdx.x, at = i;", "test_emu_ranks"),  # the first rank's slices from all
+    (CUDA % "ranks.cu", "i = (int)threadIdx.x, at = from * n + i;", "i = (int)threadIdx.x, at = i;", "test_emu_peers"),  # the first rank's slices from all
     (CUDA % "sample.cu", "= {order_key(v.best), 0, 1}; // greedy", "= {order_key(v.best), 1, 1}; // greedy", "test_emu_sample"),  # the second of equal best tokens
     (CUDA % "sample.cu", "v.n = a.begin + end * CUDA_GROUP < a.end ?", "v.n = a.begin + end * CUDA_GROUP > 0 ?", "test_emu_sample"),  # a slice behind the last token
-    (CUDA % "ranks.cu", "        if (a.bias)\n            v[k] = add4(", "        if (a.bias && a.peers.rank == 0)\n            v[k] = add4(", "test_emu_ranks"),  # a bias on one rank alone
+    (CUDA % "ranks.cu", "        if (a.bias)\n            v[k] = add4(", "        if (a.bias && a.peers.rank == 0)\n            v[k] = add4(", "test_emu_peers"),  # a bias on one rank alone
     (CUDA % "sample.cu", "topk->ids[at] = first + i;", "topk->ids[at] = a.begin + i;", "test_emu_sample"),  # local top-k by its place in a slice
     (CUDA % "sample.cu", "if (d.adjusted < 0 || row.row < 0 || topk != TOPK)", "if (d.adjusted < 0 || row.row < 0 || TOPK)", "test_emu_ranks"),  # local top-k before entries and mask
     (CUDA % "gemm_common.cuh", "return kd_add(kd_add(red[0], red[stride]), kd_add(red[2 * stride], red[3 * stride]));",
@@ -214,7 +214,7 @@ ROWS = [
     (CUDA % "experts.c", "own.shared = apart ? NULL : a.shared;", "own.shared = a.shared;", "test_emu_ranks"),  # the shared expert twice
     (CUDA % "experts.c", "many && (dev->exact || own_norms);", "many && own_norms;", "test_emu_ranks"),  # the shared expert's parts in the experts' tree
     (CUDA % "experts.c", "many && (dev->exact || own_norms);", "many && dev->exact;", "test_emu_ranks"),  # norms of ranks' parts
-    (CUDA % "ranks.cu", "if (a.add && k * step < most)", "if (k * step < most)", "test_emu_ranks"),  # a sum of ranks on top of the layer's before
+    (CUDA % "ranks.cu", "if (a.add && k * step < most)", "if (k * step < most)", "test_emu_peers"),  # a sum of ranks on top of the layer's before
     (CUDA % "peers.c", ".add = add});", ".add = add || true});", "test_emu_ranks"),  # the same by NCCL
     (CUDA % "peers.c", "bool bf16 = cuda_act_dtype_of(w->matrix[0].layout) == ACT_DTYPE_BF16;", "bool bf16 = cuda_act_dtype_of(w->matrix[0].layout) != ACT_DTYPE_F16;", "test_emu_ranks"),  # NCCL: bf16 sums of F32 weights
     (CUDA % "peers.c", "    if (bf16)\n        cuda_norm(", "    if (false)\n        cuda_norm(", "test_emu_ranks"),  # NCCL: nobody rounds the parts
@@ -291,6 +291,8 @@ ROWS = [
     (CUDA % "step.c", "    upload(dev, dev->upload[slot]);\n",
          "    rt_upload(dev->rt, dev->staging, dev->upload[slot], 16);\n    upload(dev, dev->upload[slot]);\n", "test_emu_steps"),  # two uploads a step
     (CUDA % "step.c", "        rt_order(dev->rt, RT_UPLOADS, RT_UPLOAD_READ); // by the step before\n", "", "test_emu_steps"),  # an upload comes before the step before has read its own
+    (CUDA % "step.c", "    enum status st = dev->peers.world > 1 ? cuda_peers_wait(dev, slot, err) : rt_wait(dev->rt, slot, err);\n    out->experts = *r->counts;\n",
+         "    out->experts = *r->counts;\n    enum status st = dev->peers.world > 1 ? cuda_peers_wait(dev, slot, err) : rt_wait(dev->rt, slot, err);\n", "test_emu_ranks"),  # counts are read before they are there
     (CUDA % "step.c", "        rt_order(dev->rt, RT_WORK, RT_UPLOADED);\n", "", "test_emu_steps"),  # a step begins before its upload is there
     (CUDA % "step.c", "    bool tops = false;\n    if (has_edits(&dev->work))\n        rt_record(dev->rt, RT_WORK, RT_UPLOAD_READ);\n", "    bool tops = false;\n", "test_emu_steps"),  # edits are written over before they are read
     (CUDA % "step.c", "    dev->num_begun++;\n    int slot = (int)(dev->num_begun & 1);\n", "    dev->num_begun++;\n    int slot = 0;\n", "test_emu_steps"),  # host memory is filled again before it is copied
@@ -330,6 +332,12 @@ ROWS = [
     (CUDA % "multiply.c", "w->interleaved ? w->matrix[0].rows : n;", "n;", "test_emu_kinds"),  # and half of the columns are not multiplied
     (CUDA % "phases.c", "streams ? dev->added : dev->resid", "dev->resid", "test_emu_kinds"),  # streams: the gate of a layer's embedding takes what is not scaled
     (CUDA % "attn_prefill.cu", "a.chunked).begin;\n    int tile", "a.chunked).begin / 2;\n    int tile", "test_emu_attention"),  # prefill reads pages that a window gave back
+    (CUDA % "ranks.cu", "a.part[i / (a.each / 4)])[i];", "a.part[0])[i];", "test_emu_peers"),  # a stage takes all from its first rank
+    (CUDA % "ranks.cu", "            a.y[i] = a.part[i / a.each][i];\n    }\n    peer_barrier(a.peers, epoch + 2, arrived);\n", "            a.y[i] = a.part[i / a.each][i];\n    }\n", "test_emu_peers"),  # a part is written while others read it
+    (CUDA % "phases.c", "rt_download(dev->rt, dst, dev->resid + (size_t)rank * backend_resid_part(n, world),", "rt_download(dev->rt, dst, dev->resid,", "test_emu_ranks"),  # ranks hand over the same part
+    (CUDA % "peers.c", "(p->apart ? y : p->part) + begin, part", "y + begin, part", "test_emu_ranks"),  # a part lies where others do not look
+    (CUDA % "peers.c", "(p->apart ? y : p->part) + begin, part", "p->part + begin, part", "test_emu_ranks"),  # a part lies where NCCL does not look
+    ("engine/ranks/ranks.c", "ops->host_alloc ? ops->host_alloc(k->dev, bytes)", "!ops ? NULL", "test_emu_ranks"),  # what stages hand over is not pinned
     (CUDA % "attn_wgmma.cu", "a.chunked).begin;\n    int tile", "a.chunked).begin / 2;\n    int tile", "test_emu_attention"),  # wgmma: the same
     (ENGINE, "    if ((named || backend_cuda_at_hand()) &&", "    if (backend_cuda_at_hand() &&", "test_emu_load"),  # auto falls back without a word
     (ENGINE, "    depth = depth < PLAN_MAX_DEPTH ? depth : PLAN_MAX_DEPTH; // there may be more stages\n", "", "test_ranks"),  # as many plans as stages

@@ -260,7 +260,7 @@ static void test_same_bits(void **state) {
         assert_same(&whole[0].got, &whole[1].got, "cached");
         assert_memory_equal(whole[0].logits, whole[1].logits, sizeof whole[0].logits);
         for (int w = 0; w < 4; w++) {
-            if (!has[w])
+            if (!has[w] || (SLOW && (i + w) % 2))
                 continue;
             struct bits *other = &whole[2];
             run_bits(g, ways[w].config, ways[w].mates, &other[0], &other[1]);

@@ -78,9 +78,12 @@ class Terminal:
     def type(self, text):
         os.write(self.fd, text.encode())
 
-    def end(self):
-        """Its exit code."""
+    def end(self, key=""):
+        """Its exit code. The key is typed until then: libedit loses a Ctrl-D between its prompt and its first read."""
+
         def over():
+            with contextlib.suppress(OSError):  # the program has ended
+                self.type(key)
             self.read()
             pid, status = os.waitpid(self.pid, os.WNOHANG)
             return (status,) if pid else None
@@ -265,8 +268,7 @@ def test_a_person_talks(tiny, terminal, where, env):
     t.type('two"""\n')
     t.until("]")
     t.until("> ")
-    t.type("\x04")
-    assert t.end() == 0
+    assert t.end("\x04") == 0
 
 
 def test_history(terminal):

@@ -44,6 +44,7 @@ void bench_gemms(void); // bench_cuda_kernels.c
 void bench_attention(void);
 void bench_others(void);
 void bench_profile(void);
+void bench_ranks(void);   // bench_cuda_ranks.c
 void bench_experts(void); // bench_cuda_experts.c
 void bench_layers(void);  // bench_cuda_layers.c
 void bench_steps(void);   // bench_cuda_steps.c

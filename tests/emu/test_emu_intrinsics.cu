@@ -634,6 +634,8 @@ static bool aborts(void (*kernel)(struct args), size_t shared, int threads = 64)
         freopen("/dev/null", "w", stderr);
         struct args a = {device_floats(512), device_floats(512), NULL, NULL, 0};
         rt_launch(rt, kernel, rt_grid_of(1, 1, threads, shared), a);
+        rt_mark(rt, 0);
+        rt_wait(rt, 0, NULL);
         _exit(0);
     }
     int status = 0;

@@ -194,7 +194,7 @@ def check_benchmark(kernels, steps, launched):
     """Every kernel that runs within a step has a row in the benchmark, and was launched for it."""
     for kernel in ("gemm", "gemm, wgmma", "gemm, sum", "gemm, SwiGLU", "gemm, logits", "dequantise", "unpack FP8", "quantise", "quantise, groups", "cuBLASLt", "bias, factor, sum",
                    "decode attention", "prefill attention", "prefill attention, wgmma", "general attention",
-                   "general prefill attention", "sum of ranks", "gather of ranks", "local top-k", "sample", "embed", "norm",
+                   "general prefill attention", "sum of ranks", "gather of ranks", "parts of a stage's input", "local top-k", "sample", "embed", "norm",
                    "bias, RoPE, KV write", "copy of a page", "SwiGLU", "clear", "scatter of the upload", "route", "group of slots",
                    "gemm, experts", "sum of experts", "gate of attention", "norm, RoPE, write of latents", "latent attention",
                    "general latent attention", "convolution", "norms of recurrence", "recurrence",

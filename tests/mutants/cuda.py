@@ -333,7 +333,7 @@ ROWS = [
     (CUDA % "phases.c", "streams ? dev->added : dev->resid", "dev->resid", "test_emu_kinds"),  # streams: the gate of a layer's embedding takes what is not scaled
     (CUDA % "attn_prefill.cu", "a.chunked).begin;\n    int tile", "a.chunked).begin / 2;\n    int tile", "test_emu_attention"),  # prefill reads pages that a window gave back
     (CUDA % "ranks.cu", "a.part[i / (a.each / 4)])[i];", "a.part[0])[i];", "test_emu_peers"),  # a stage takes all from its first rank
-    (CUDA % "ranks.cu", "            a.y[i] = a.part[i / a.each][i];\n    }\n    peer_barrier(a.peers, epoch + 2, arrived);\n", "            a.y[i] = a.part[i / a.each][i];\n    }\n", "test_emu_peers"),  # a part is written while others read it
+    (CUDA % "ranks.cu", "            a.y[i] = a.part[i / a.each][i];\n    }\n    peer_barrier(a.peers, epoch + 2, arrived);\n", "            a.y[i] = a.part[i / a.each][i];\n    }\n", "test_emu_peers"),  # a stage's part is written while others read it
     (CUDA % "phases.c", "rt_download(dev->rt, dst, dev->resid + (size_t)rank * backend_resid_part(n, world),", "rt_download(dev->rt, dst, dev->resid,", "test_emu_ranks"),  # ranks hand over the same part
     (CUDA % "peers.c", "(p->apart ? y : p->part) + begin, part", "y + begin, part", "test_emu_ranks"),  # a part lies where others do not look
     (CUDA % "peers.c", "(p->apart ? y : p->part) + begin, part", "p->part + begin, part", "test_emu_ranks"),  # a part lies where NCCL does not look

@@ -208,20 +208,27 @@ int main(int argc, char **argv) {
     struct rt_info info;
     char path[4096], day[32];
     const char *only = "gemm,attention,other,steps";
-    if (argc < 2 || !(rt = rt_open(0, &err))) {
-        fprintf(stderr, "%s\n", argc < 2 ? "usage: bench_cuda OUT [--tiny] [--only PARTS]" : err.msg);
-        return 2;
-    }
-    for (int i = 2; i < argc; i++) {
-        tiny |= strcmp(argv[i], "--tiny") == 0;
-        if (strcmp(argv[i], "--only") == 0 && i + 1 < argc)
+    const char *out = NULL;
+    bool understood = true;
+    for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "--tiny") == 0)
+            tiny = true;
+        else if (strcmp(argv[i], "--only") == 0 && i + 1 < argc)
             only = argv[++i];
+        else if (argv[i][0] != '-' && !out)
+            out = argv[i];
+        else
+            understood = false;
+    }
+    if (!out || !understood || !(rt = rt_open(0, &err))) {
+        fprintf(stderr, "%s\n", err.code ? err.msg : "usage: bench_cuda OUT [--tiny] [--only PARTS]");
+        return 2;
     }
     once = wanted(only, "profile");
     bool kernels = wanted(only, "kernels"); // the first three
-    snprintf(path, sizeof path, "%s.json", argv[1]);
+    snprintf(path, sizeof path, "%s.json", out);
     json = fopen(path, "w");
-    snprintf(path, sizeof path, "%s.md", argv[1]);
+    snprintf(path, sizeof path, "%s.md", out);
     md = fopen(path, "w");
     if (!json || !md) {
         fprintf(stderr, "cannot write %s\n", path);

@@ -11,10 +11,9 @@
 // load: 0 * NaN is NaN.
 #include "attn.cuh"
 
-enum { PAGE = 16, STAGES = 2 };
+enum { PAGE = 16, STAGES = CUDA_DECODE_RING };
 static_assert(KV_TILE % PAGE == 0, "scales are read by whole pages: a window keeps those of its first token");
-// Heads of 256 have half the warps, whose rings are twice as large: sm_89 has 99 KiB for a block.
-template <int HD> constexpr int DECODE_WARPS = HD == 256 ? 2 : 4;
+template <int HD> constexpr int DECODE_WARPS = CUDA_DECODE_WARPS(HD);
 
 // Copies keys and values of a page to shared memory. SWIZZLE: 16-byte pieces are xored by row for ldmatrix.
 // EIGHT: bytes as they are; scales: where those of 16 keys, then of 16 values go, or NULL.

@@ -5,7 +5,14 @@
 // Rows that decode are cut into KV splits as in attn_decode.cu; rows of prompts are many, and go over their whole context.
 #include "attn.cuh"
 
-enum { LATENT = 512, VECTOR = LATENT + 64, HEADS = 16, TOKENS = 32, WARPS = 4, THREADS = WARPS * 32 };
+enum {
+    LATENT = 512,
+    VECTOR = LATENT + 64,
+    HEADS = 16,
+    TOKENS = CUDA_LATENT_TOKENS,
+    WARPS = 4,
+    THREADS = WARPS * 32
+};
 enum { PROB_ROW = TOKENS * 2 + 16 }; // bytes: rows of an ldmatrix lie in different banks
 
 struct latent_shared {

@@ -7,7 +7,7 @@
 // And attention of any shape, one row and head a block: cuda_attend().
 #include "attn.cuh"
 
-enum { ROWS = CUDA_TILE, TOKENS = 32, PREFILL_THREADS = 128 };
+enum { ROWS = CUDA_TILE, TOKENS = CUDA_PREFILL_TOKENS, PREFILL_THREADS = 128 };
 
 template <int HD> KD_FN int swizzled(int r, int c) { return r * HD * 2 + ((c ^ (r & 7)) << 4); }
 

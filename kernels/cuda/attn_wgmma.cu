@@ -12,7 +12,7 @@
 
 #ifdef KD_WGMMA
 
-enum { WIDE_ROWS = CUDA_WIDE_TILE, GROUP_ROWS = 64, WIDE_TOKENS = 128, WIDE_THREADS = 256 };
+enum { WIDE_ROWS = CUDA_WIDE_TILE, GROUP_ROWS = 64, WIDE_TOKENS = CUDA_WIDE_TOKENS, WIDE_THREADS = 256 };
 static_assert(WIDE_ROWS == WIDE_THREADS / 128 * GROUP_ROWS, "a warpgroup has 64 rows");
 
 // A matrix of HD columns in shared memory: blocks of 64 columns, one behind the other, with rows of 128 bytes

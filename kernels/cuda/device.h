@@ -8,8 +8,6 @@
 
 #include <pthread.h>
 
-enum { CUDA_MAX_GRAPHS = 64 }; // buckets of CUDA graphs; QUIRE_CUDA_GRAPHS may say fewer
-
 // What a rank knows of the others (peers.c). Only where there are several.
 struct peers {
     struct comm *comm;

@@ -6,7 +6,7 @@
 // asynchronous copies fill RING - 1 steps ahead; the first are issued before the kernel before has ended.
 #include "gemm_common.cuh"
 
-enum { GEMM_THREADS = SEGMENTS * 32, RING = 6 };
+enum { GEMM_THREADS = SEGMENTS * 32, RING = CUDA_GEMM_RING };
 
 // One warp's segment for 16 rows and NT * 8 tokens.
 template <enum weight_layout F, int NT, class Rows>

@@ -9,7 +9,7 @@
 // ((0+1)+(2+3))+((4+5)+(6+7)) wait on a stack, the lowest level in registers, the others in shared memory.
 #include "gemm_common.cuh"
 
-enum { DEPTH = 4 };
+enum { DEPTH = CUDA_STAGED_RING };
 
 // Bytes of shared memory.
 template <enum weight_layout F, int NT> struct staged_shape {

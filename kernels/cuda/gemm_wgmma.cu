@@ -23,7 +23,8 @@ template <int MB, int NT> struct wgmma_shape {
     static constexpr int weights = MB * 128 * KD_NARROW_ROW, step = weights + NT * 8 * KD_NARROW_ROW;
     static constexpr int level = MB * NT * 16 * STAGED_THREADS; // of the stack
     static constexpr int room = (227 << 10) - MOST_LEVELS * level - KD_PATTERN_ALIGN;
-    static constexpr int depth = room / step < 6 ? room / step : 6, ring = depth * step;
+    static constexpr int depth = room / step < CUDA_WGMMA_RING ? room / step : CUDA_WGMMA_RING,
+                         ring = depth * step;
     static_assert(depth >= 4, "copies in flight");
     static_assert(ring >= NT * 16 * STAGED_THREADS, "sums lie where the ring was");
 };

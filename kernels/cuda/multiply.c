@@ -100,11 +100,9 @@ static char *row_of(const struct activation *x, enum act_dtype act_dtype, int ro
     return (char *)x->data[act_dtype] + (size_t)row * (size_t)x->ld * (act_dtype == ACT_DTYPE_F32 ? 4 : 2);
 }
 
-// The skinny GEMM of rows [0, m), SKINNY_ROWS at a time: a launch's blocks that share weights are
+// The skinny GEMM of rows [0, m), CUDA_SKINNY_ROWS at a time: a launch's blocks that share weights are
 // neighbours, so that one of them reads the weights from memory for all, while the launch's rows of x stay in
 // the cache, too. g has all but x, scale and m; y and h advance by rows.
-enum { SKINNY_ROWS = 4 * CUDA_TOKENS };
-
 static void skinny_gemm(struct device *dev, struct cuda_gemm g, const struct activation *x, int m) {
     enum act_dtype act_dtype = cuda_act_dtype_of(g.w.layout);
     float *y = g.y;
@@ -112,8 +110,8 @@ static void skinny_gemm(struct device *dev, struct cuda_gemm g, const struct act
     CHECK(x->data[act_dtype] && x->ld >= g.w.cols);
     g.ldx = x->ld;
     g.parts = dev->parts;
-    for (int row = 0; row < m; row += SKINNY_ROWS) {
-        g.m = m - row < SKINNY_ROWS ? m - row : SKINNY_ROWS;
+    for (int row = 0; row < m; row += CUDA_SKINNY_ROWS) {
+        g.m = m - row < CUDA_SKINNY_ROWS ? m - row : CUDA_SKINNY_ROWS;
         g.x = row_of(x, act_dtype, row);
         g.scale = act_dtype == ACT_DTYPE_F16 ? x->scale + row : NULL;
         g.y = y ? y + (size_t)row * (size_t)g.ldy : NULL;

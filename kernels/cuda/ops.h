@@ -9,6 +9,7 @@
 
 #include "backend.h"
 #include "rt.h"
+#include "tune.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -20,8 +21,6 @@ extern "C" {
 #define CUDA_BOTH static inline
 #endif
 
-enum { CUDA_TOKENS = 64 };  // prompt rows of a step that the skinny GEMM takes; cuBLASLt takes more
-enum { CUDA_SPLIT = 256 };  // tokens of one KV split of decode attention; at absolute positions
 enum { CUDA_GROUP = 16 };   // logits per group maximum
 enum { CUDA_SLICE = 4096 }; // logits that one block adjusts; a multiple of CUDA_GROUP
 
@@ -556,7 +555,6 @@ bool cuda_attention_fast(const struct cuda_kv *kv);
 
 // A tile of up to 64 or 128 rows (token, head of the group) of one sequence, as tile_rows of cuda_prefill
 // says.
-enum { CUDA_TILE = 64, CUDA_WIDE_TILE = 128 };
 struct cuda_tile {
     int32_t seq;
     int32_t row;      // first token row of the sequence in q
@@ -633,8 +631,6 @@ bool cuda_latent_fast(const struct cuda_kv *kv, int kv_lora);
 
 // ---- ranks: devices that read each other's memory (README, rules 12 to 14)
 
-enum { CUDA_BARRIER_BLOCKS = 32 }; // the most blocks of a kernel that has a cross-GPU barrier
-
 // What a kernel needs for a barrier with its twins on the other ranks. Every rank launches the same kernels,
 // in the same order, with as many blocks.
 struct cuda_peers {
@@ -655,11 +651,7 @@ struct cuda_sum {
     bool two_shots; // of 4 or 8 ranks, the same on all; the bits are those of one
     int rows, n;
 };
-// Whether two shots are faster. One reads the parts of world - 1 others, two move 2 / world of that, but wait
-// at the second barrier until what they have written is there, and go over their own memory once more:
-// predicted 2.5 us, in which NVLink (450 GB/s) carries CUDA_TWO_SHOTS bytes. So from 0.75 MB on for 4 ranks, and
-// from 0.21 MB for 8: 7 rows of 8,192. Of two ranks never.
-enum { CUDA_TWO_SHOTS = 1125000 };
+// Whether two shots are faster: they save over `worth` bytes of reading (CUDA_TWO_SHOTS).
 static inline bool cuda_two_shots(int world, size_t bytes, size_t worth) {
     return bytes * (size_t)((world - 1) * (world - 2)) > worth * (size_t)world;
 }

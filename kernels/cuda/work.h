@@ -8,8 +8,6 @@
 extern "C" {
 #endif
 
-enum { CUDA_GRAPH_ROWS = 256 }; // the most that a CUDA graph has
-
 // Rows that a graph of n rows that decode is padded to; 0: too many for a graph.
 int work_graph_rows(int n);
 // Logits rows that are sampled at a time: logits are kept for so many. No graph has more.

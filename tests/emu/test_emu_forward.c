@@ -169,7 +169,10 @@ static void test_w8a8(void **state) {
             rt_download_now(cuda[c]->dev->rt, first[c], cuda[c]->dev->qkv, sizeof first[c]);
         assert_memory_equal(first[0], first[1], sizeof first[0]);
         double far = distance(got[0].logits + 67, got[1].logits + 67, (size_t)90 * 67);
-        assert_true(there ? far > 5e-3 : far == 0);
+        bool none = far == 0; // a device may have no algorithm of this shape
+        assert_true(there ? far > 5e-3 || (none && !info->emulated) : none);
+        if (there && none)
+            printf("  %s: cuBLASLt has no algorithm for E4M3\n", grouped ? "groups" : "rows");
         instance_close(cuda[0]), instance_close(cuda[1]), instance_close(cuda[2]), instance_close(ref);
         fixture_free(f);
     }

@@ -256,8 +256,9 @@ void cuda_gather(struct rt *rt, const struct cuda_gather *a) {
 }
 
 void cuda_clear(struct rt *rt, const struct cuda_clear *a) {
-    if (a->rows > 0 && a->begin < a->end)
-        rt_launch(rt, clear_columns, rt_grid_of(a->rows, (a->end - a->begin + 4095) / 4096, 128, 0), *a);
+    int n = a->end - a->begin, blocks = n > 0 ? (n - 1) / 4096 + 1 : 0;
+    if (a->rows > 0 && blocks > 0) // no more than a grid may have of y
+        rt_launch(rt, clear_columns, rt_grid_of(a->rows, blocks < 65535 ? blocks : 65535, 128, 0), *a);
 }
 
 } // extern "C"

@@ -5,7 +5,7 @@
 // ---- GEMM
 
 enum {
-    // k-steps in a warp's ring (gemm.cu), all but one of them in flight. 8 warps of 512 to 1,136 bytes a step: 20 to 45 KB a block.
+    // k-steps in a warp's ring (gemm.cu), all but one of them in flight. 8 warps of 544 to 1,024 bytes a step: 21 to 41 KB a block.
     // An H200 needs 29 KB an SM (4.8 TB/s for 800 ns, by 132). Seven would leave two blocks of BF16 on an SM of sm_89 no room.
     CUDA_GEMM_RING = 6,
     // k-steps in a block's ring (gemm_staged.cu). BF16 has 12 KB a step, and up to 64 KB of sums wait beside: two blocks share sm_90's

@@ -257,14 +257,15 @@ def test_unequal_flags(words, flag, values):
 @needs_emulated
 @pytest.mark.parametrize(
     "variable, device, refused",
-    [("WGMMA=1", "cuda", 128), ("WGMMA=0", "cuda", None), ("WGMMA=1", "cpu", None), ("W8A8=0", "cuda", 65)],
-)
-def test_unequal_wgmma(variable, device, refused):
-    """A variable that changes the bits of prompts on CUDA, and nothing elsewhere."""
+    [("CUDA_WGMMA=1", "cuda", 130), ("CUDA_WGMMA=0", "cuda", None), ("CUDA_WGMMA=1", "cpu", None),
+     ("CUDA_W8A8=0", "cuda", 64), ("EMULATED_CAPABILITY=89", "cuda", 65)],
+)  # fmt: skip
+def test_unequal_kernels(variable, device, refused):
+    """A variable, or a device, that changes the bits of prompts on CUDA, and nothing elsewhere."""
     words = [*GENERATE, "--pipeline-parallel-size", "2", "--device", device]
-    got = launch(unequal(words, words, before=["-x", f"QUIRE_CUDA_{variable}"]),
+    got = launch(unequal(words, words, before=["-x", f"QUIRE_{variable}"]),
                  env={"QUIRE_CUDA_MODULE": str(EMULATED), "QUIRE_EMULATED_DEVICES": "2"})  # fmt: skip
-    sentence = rf"quire: process 1 \(\S+\) has device numerics {refused}, process 0 \(\S+\) has 64"
+    sentence = rf"quire: process 1 \(\S+\) has device numerics {refused}, process 0 \(\S+\) has 66"
     assert len(re.findall(sentence, got.stderr)) == (2 if refused else 0), got.stderr
     assert (got.returncode, bool(got.stdout.strip())) == ((2, False) if refused else (0, True)), got
 

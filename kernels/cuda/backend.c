@@ -178,11 +178,7 @@ static void cuda_info(struct device *dev, struct device_info *info) {
     info->weight_bytes = dev->weight_bytes;
     info->kv_dtype = dev->kv_dtype;
     // Which kernels of prefill: they differ in bits.
-    bool rows = now.major * 10 + now.minor >= 89; // what W8A8 takes, see matrix_alloc()
-    info->numerics = (uint64_t)cuda_tile_rows(dev) + (dev->exact || !dev->w8a8 ? 0
-                                                      : now.group_scales       ? 2
-                                                      : rows                   ? 1
-                                                                               : 0);
+    info->numerics = (uint64_t)cuda_tile_rows(dev) + (cuda_takes_w8a8(dev) ? 1 + dev->info.group_scales : 0);
     info->async = true;
 }
 

@@ -225,6 +225,11 @@ int cuda_tile_rows(const struct device *dev); // of prefill: those of the kernel
 size_t cuda_workspace_bytes(struct device *dev, const struct step_limits *limits);
 enum status cuda_reserve(struct device *dev, const struct step_limits *limits, struct err *err);
 
+// Whether cuBLASLt multiplies weights with a scale a row as E4M3; with info.group_scales those of groups, too.
+static inline bool cuda_takes_w8a8(const struct device *dev) {
+    return dev->w8a8 && !dev->exact && dev->info.major * 10 + dev->info.minor >= 89;
+}
+
 // weight.c
 struct weight *cuda_weight_load(struct device *dev, const struct weight_desc *desc, struct err *err);
 void cuda_weight_free(struct device *dev, struct weight *w);

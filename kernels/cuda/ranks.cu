@@ -1,8 +1,8 @@
 // Kernels with a cross-GPU barrier, on devices that read each other's memory (NVLink, PCIe): the sum of a
-// row-parallel GEMM or of experts, and the gathering of logits rows and of what a stage hands over. A short sum is made in one shot: each
-// rank reads the parts of all. A longer one in two: each rank adds a slice of it and writes that over the
-// slice in the parts of all, which nobody else reads; then each has the whole sum at home. Prompts' long sums
-// go through NCCL (peers.c).
+// row-parallel GEMM or of experts, and the gathering of logits rows and of what a stage hands over. A short
+// sum is made in one shot: each rank reads the parts of all. A longer one in two: each rank adds a slice of it
+// and writes that over the slice in the parts of all, which nobody else reads; then each has the whole sum at
+// home. Prompts' long sums go through NCCL (peers.c).
 //
 // The barrier, block by block: a block sets a flag in the memory of every rank, which tells its twin there
 // that what its rank has made is there, and waits for theirs; then it reads; then the same again, so that

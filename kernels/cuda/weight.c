@@ -219,7 +219,7 @@ static uint32_t scale_of(const uint32_t *scales, size_t groups, size_t row, size
 // `rows` are those of the file.
 static enum cuda_e4m3 find_e4m3(struct device *dev, const struct cuda_matrix *m, int rows) {
     bool fp8 = m->layout == LAYOUT_FP8 || m->layout == LAYOUT_FP8_32;
-    if (!fp8 || dev->exact || !dev->w8a8 || dev->info.major * 10 + dev->info.minor < 89)
+    if (!fp8 || !cuda_takes_w8a8(dev))
         return E4M3_NO;
     size_t bytes[3], groups = (size_t)m->cols / (m->layout == LAYOUT_FP8 ? 128 : 32);
     cuda_matrix_bytes(m->layout, m->rows, m->cols, bytes);

@@ -297,8 +297,8 @@ static void test_topk(void **state) {
                 logits[6 * TOPK_LD + v] = -INFINITY;
         logits[8 * TOPK_LD + 300] += 50, logits[8 * TOPK_LD + 301] = -INFINITY;
         static const int k[TOPK_ROWS] = {1, 5, 50, 0, 3, 0, 4, 2, 4}, // 0: the row is left alone
-            nums[TOPK_ROWS][TOPK_SLICES] = {{1, 1},   {5, 5}, {50, 50}, {0, 0}, {-1, 3},
-                                            {0, 0},   {2, 0}, {0, 0},   {4, 4}};
+            nums[TOPK_ROWS][TOPK_SLICES] = {{1, 1}, {5, 5}, {50, 50}, {0, 0}, {-1, 3},
+                                            {0, 0}, {2, 0}, {0, 0},   {4, 4}};
         const uint32_t poison = ~0u;
         for (int r = 0; r < TOPK_ROWS; r++)
             for (int slice = 0; slice < CUDA_SAMPLE_SLICES; slice++) {

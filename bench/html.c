@@ -1,8 +1,7 @@
 #include "html.h"
 
-#include "buf.h"
 #include "html_style.h"
-#include "options.h"
+#include "runs.h"
 #include "stats.h"
 #include "svg.h"
 
@@ -11,8 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum { MAX_RUNS = 8 };
 
 struct page {
     struct buf b;
@@ -23,34 +20,10 @@ struct page {
     size_t num_pool;
 };
 
-static double num(const json_t *run, const char *key) {
-    const json_t *v = json_object_get(run, key);
-    return json_is_number(v) ? json_number_value(v) : NAN;
-}
-
-static const char *text_of(const json_t *run, const char *key) {
-    const char *s = json_string_value(json_object_get(run, key));
-    return s ? s : "";
-}
-
-// Three figures that count, and never an exponent.
-static void figure(struct buf *b, double v) {
-    if (!isfinite(v))
-        buf_lit(b, "–");
-    else if (fabs(v) >= 1000)
-        buf_fmt(b, "%.0f", v);
-    else if (fabs(v) >= 100)
-        buf_fmt(b, "%.1f", v);
-    else if (fabs(v) >= 1 || v == 0)
-        buf_fmt(b, "%.2f", v);
-    else
-        buf_fmt(b, "%.3f", v);
-}
-
 static void load_text(char *out, size_t size, const json_t *run) {
     char limit[48] = "", rate[64] = "";
-    double most = num(run, "max_concurrency"), r = num(run, "request_rate");
-    const char *arrivals = text_of(run, "arrivals");
+    double most = run_number(run, "max_concurrency"), r = run_number(run, "request_rate");
+    const char *arrivals = run_text(run, "arrivals");
     if (isfinite(most))
         snprintf(limit, sizeof limit, ", at most %.0f at once", most);
     if (isfinite(r))
@@ -61,23 +34,11 @@ static void load_text(char *out, size_t size, const json_t *run) {
         snprintf(out, size, "open loop, %s arrivals%s%s", arrivals, rate, limit);
 }
 
-static void name_runs(struct page *p) {
-    for (size_t i = 0; i < p->n; i++) {
-        const char *label = text_of(p->runs[i], "label");
-        if (*label)
-            snprintf(p->names[i], sizeof p->names[i], "%s", label);
-        else if (p->n == 1)
-            snprintf(p->names[i], sizeof p->names[i], "%s", text_of(p->runs[i], "model_id"));
-        else
-            snprintf(p->names[i], sizeof p->names[i], "%zu: %.60s", i + 1, text_of(p->runs[i], "model_id"));
-    }
-}
-
 // ---- tables ----
 
 static void card(struct buf *b, double v, const char *unit) {
     buf_lit(b, "<div class=\"card\"><b>");
-    figure(b, v);
+    run_figure(b, v);
     buf_lit(b, "</b><span>");
     html_text(b, unit);
     buf_lit(b, "</span></div>");
@@ -87,21 +48,21 @@ static void cards(struct page *p) {
     const json_t *run = p->runs[0];
     struct buf *b = &p->b;
     buf_lit(b, "<div class=\"cards\">");
-    if (isfinite(num(run, "max_rate_under_slo")))
-        card(b, num(run, "max_rate_under_slo"), "requests/s, the highest rate that meets the goals");
-    card(b, num(run, "request_throughput"), "requests/s");
-    card(b, num(run, "output_throughput"), "output tokens/s");
-    if (isfinite(num(run, "request_goodput")))
-        card(b, num(run, "request_goodput"), "good requests/s");
-    if (isfinite(num(run, "median_ttft_ms"))) {
-        card(b, num(run, "median_ttft_ms"), "ms to the first token, median");
-        card(b, num(run, "p99_ttft_ms"), "ms to the first token, p99");
+    if (isfinite(run_number(run, "max_rate_under_slo")))
+        card(b, run_number(run, "max_rate_under_slo"), "requests/s, the highest rate that meets the goals");
+    card(b, run_number(run, "request_throughput"), "requests/s");
+    card(b, run_number(run, "output_throughput"), "output tokens/s");
+    if (isfinite(run_number(run, "request_goodput")))
+        card(b, run_number(run, "request_goodput"), "good requests/s");
+    if (isfinite(run_number(run, "median_ttft_ms"))) {
+        card(b, run_number(run, "median_ttft_ms"), "ms to the first token, median");
+        card(b, run_number(run, "p99_ttft_ms"), "ms to the first token, p99");
     }
-    if (isfinite(num(run, "median_itl_ms"))) {
-        card(b, num(run, "median_itl_ms"), "ms between tokens, median");
-        card(b, num(run, "p99_itl_ms"), "ms between tokens, p99");
+    if (isfinite(run_number(run, "median_itl_ms"))) {
+        card(b, run_number(run, "median_itl_ms"), "ms between tokens, median");
+        card(b, run_number(run, "p99_itl_ms"), "ms between tokens, p99");
     }
-    card(b, num(run, "median_e2el_ms"), "ms to the last token, median");
+    card(b, run_number(run, "median_e2el_ms"), "ms to the last token, median");
     buf_lit(b, "</div>\n");
 }
 
@@ -114,51 +75,29 @@ static void warnings(struct page *p) {
             buf_lit(&p->b,
                     "</b>: the client itself was late; these latencies are not the server's alone.</p>");
         }
-        if (num(run, "failed") > 0) {
+        if (run_number(run, "failed") > 0) {
             buf_lit(&p->b, "<p class=\"warn\"><b>");
             html_text(&p->b, p->names[i]);
-            buf_fmt(&p->b, "</b>: %.0f of %.0f requests failed.</p>", num(run, "failed"),
-                    num(run, "failed") + num(run, "completed"));
+            buf_fmt(&p->b, "</b>: %.0f of %.0f requests failed.</p>", run_number(run, "failed"),
+                    run_number(run, "failed") + run_number(run, "completed"));
         }
     }
-}
-
-static const struct {
-    const char *metric, *name;
-} latencies[] = {
-    {"ttft", "TTFT, from the intended time"},
-    {"ttft_from_send", "TTFT, from the sending"},
-    {"itl", "Inter-token latency"},
-    {"tpot", "TPOT"},
-    {"e2el", "E2EL, from the intended time"},
-    {"e2el_from_send", "E2EL, from the sending"},
-    {"client_queue", "Client: waited for a slot"},
-    {"client_send_lag", "Client: sent late"},
-};
-enum { NUM_LATENCIES = sizeof latencies / sizeof latencies[0] };
-static const char *const points[] = {"mean", "median", "p90", "p99", "p99.9", "max"};
-enum { NUM_POINTS = sizeof points / sizeof points[0] };
-
-static double point(const json_t *run, const char *metric, const char *which) {
-    char key[64];
-    snprintf(key, sizeof key, "%s_%s_ms", which, metric);
-    return num(run, key);
 }
 
 static void latency_table(struct page *p) {
     struct buf *b = &p->b;
     buf_lit(b, "<h2>Latency, ms</h2><div class=\"scroll\"><table><thead><tr><th></th>");
     for (size_t k = 0; k < NUM_POINTS; k++)
-        buf_fmt(b, "<th>%s</th>", points[k]);
+        buf_fmt(b, "<th>%s</th>", run_points[k]);
     buf_lit(b, "</tr></thead><tbody>");
     for (size_t m = 0; m < NUM_LATENCIES; m++) {
-        double most = point(p->runs[0], latencies[m].metric, "max");
+        double most = run_point(p->runs[0], run_latencies[m].metric, "max");
         if (!isfinite(most) || most == 0) // not measured; or nothing ever waited
             continue;
-        buf_fmt(b, "<tr><th scope=\"row\">%s</th>", latencies[m].name);
+        buf_fmt(b, "<tr><th scope=\"row\">%s</th>", run_latencies[m].name);
         for (size_t k = 0; k < NUM_POINTS; k++) {
             buf_lit(b, "<td>");
-            figure(b, point(p->runs[0], latencies[m].metric, points[k]));
+            run_figure(b, run_point(p->runs[0], run_latencies[m].metric, run_points[k]));
             buf_lit(b, "</td>");
         }
         buf_lit(b, "</tr>");
@@ -168,20 +107,20 @@ static void latency_table(struct page *p) {
 
 static void compared(struct page *p, const char *name, const char *key, double scale) {
     struct buf *b = &p->b;
-    double first = num(p->runs[0], key) * scale;
+    double first = run_number(p->runs[0], key) * scale;
     bool any = false;
     for (size_t i = 0; i < p->n; i++)
-        any = any || isfinite(num(p->runs[i], key));
+        any = any || isfinite(run_number(p->runs[i], key));
     if (!any)
         return;
     buf_fmt(b, "<tr><th scope=\"row\">%s</th>", name);
     for (size_t i = 0; i < p->n; i++) {
-        double v = num(p->runs[i], key) * scale;
+        double v = run_number(p->runs[i], key) * scale;
         buf_lit(b, "<td>");
         if (json_is_integer(json_object_get(p->runs[i], key)))
             buf_fmt(b, "%.0f", v);
         else
-            figure(b, v);
+            run_figure(b, v);
         if (i && isfinite(v) && first > 0)
             buf_fmt(b, "<small>× %.2f</small>", v / first);
         else if (p->n > 1 && isfinite(first))
@@ -191,7 +130,12 @@ static void compared(struct page *p, const char *name, const char *key, double s
     buf_lit(b, "</tr>");
 }
 
-static void group(struct page *p, const char *name) {
+static void compared_row(void *to, const char *name, const char *key, double scale) {
+    compared(to, name, key, scale);
+}
+
+static void compared_group(void *to, const char *name) {
+    struct page *p = to;
     buf_fmt(&p->b, "<tr class=\"group\"><th colspan=\"%zu\">%s</th></tr>", p->n + 1, name);
 }
 
@@ -204,36 +148,7 @@ static void compare_table(struct page *p) {
         buf_lit(b, "</th>");
     }
     buf_lit(b, "</tr></thead><tbody>");
-    group(p, "Throughput");
-    compared(p, "requests/s", "request_throughput", 1);
-    compared(p, "good requests/s", "request_goodput", 1);
-    compared(p, "highest rate that meets the goals", "max_rate_under_slo", 1);
-    compared(p, "output tokens/s", "output_throughput", 1);
-    compared(p, "all tokens/s", "total_token_throughput", 1);
-    for (size_t m = 0; m < 6; m++) {
-        bool any = false;
-        for (size_t i = 0; i < p->n; i++)
-            any = any || isfinite(point(p->runs[i], latencies[m].metric, "mean"));
-        if (!any)
-            continue;
-        char name[64];
-        snprintf(name, sizeof name, "%s, ms", latencies[m].name);
-        group(p, name);
-        for (size_t k = 0; k < NUM_POINTS - 1; k++) {
-            char key[64];
-            snprintf(key, sizeof key, "%s_%s_ms", points[k], latencies[m].metric);
-            compared(p, points[k], key, 1);
-        }
-    }
-    group(p, "Requests");
-    compared(p, "completed", "completed", 1);
-    compared(p, "failed", "failed", 1);
-    compared(p, "input tokens from the cache, %", "prefix_hit_rate", 100);
-    compared(p, "an endless cache would have, %", "ideal_prefix_hit_rate", 100);
-    group(p, "Client");
-    compared(p, "sent late, p99, ms", "p99_client_send_lag_ms", 1);
-    compared(p, "read late, p99, ms", "p99_client_read_lag_ms", 1);
-    compared(p, "of one core, %", "client_cpu_share", 100);
+    compare_rows(p->runs, p->n, compared_group, compared_row, p);
     buf_lit(b, "</tbody></table></div>\n");
 }
 
@@ -248,7 +163,7 @@ static void setting(struct page *p, const char *name, const char *key) {
         else if (json_is_integer(v))
             buf_int(b, json_integer_value(v));
         else if (json_is_real(v))
-            figure(b, json_real_value(v));
+            run_figure(b, json_real_value(v));
         else if (json_is_boolean(v))
             buf_str(b, json_is_true(v) ? "yes" : "no");
         else
@@ -316,12 +231,12 @@ static void error_table(struct page *p) {
         json_array_foreach(json_object_get(p->runs[i], "errors_by_kind"), k, e) {
             buf_lit(b, "<tr><td>");
             html_text(b, p->names[i]);
-            buf_fmt(b, "</td><td>%.0f</td><td class=\"text\">", num(e, "count"));
-            html_text(b, text_of(e, "kind"));
-            if (isfinite(num(e, "status")))
-                buf_fmt(b, " %.0f", num(e, "status"));
+            buf_fmt(b, "</td><td>%.0f</td><td class=\"text\">", run_number(e, "count"));
+            html_text(b, run_text(e, "kind"));
+            if (isfinite(run_number(e, "status")))
+                buf_fmt(b, " %.0f", run_number(e, "status"));
             buf_lit(b, "</td><td class=\"text\">");
-            html_text(b, text_of(e, "message"));
+            html_text(b, run_text(e, "message"));
             buf_lit(b, "</td></tr>");
         }
     }
@@ -370,15 +285,15 @@ static void cdf(struct page *p, const char *title, const char *key, const char *
 static void add_windows(struct page *p, struct plot *plot, size_t run, const char *key, const char *name,
                         int colour, bool dashed, bool per_s) {
     const json_t *list = json_object_get(p->runs[run], "over_time"), *w;
-    double length = num(p->runs[run], "window_s"), end = num(p->runs[run], "duration");
+    double length = run_number(p->runs[run], "window_s"), end = run_number(p->runs[run], "duration");
     struct series *x = pooled(p), *y = pooled(p);
     size_t i;
     json_array_foreach(list, i, w) {
-        double start = num(w, "start_s"), this = fmin(length, end - start);
+        double start = run_number(w, "start_s"), this = fmin(length, end - start);
         if (i && this < length * 0.5) // what is left at the end is too short to be beside the others
             continue;
         series_add(x, start + this / 2);
-        series_add(y, per_s ? num(w, key) / this : num(w, key));
+        series_add(y, per_s ? run_number(w, key) / this : run_number(w, key));
     }
     plot->series[plot->num++] = (struct plot_series){
         .name = name, .colour = colour, .dashed = dashed, .line = true, .n = x->n, .x = x->v, .y = y->v};
@@ -397,7 +312,8 @@ static void over_time(struct page *p, const char *title, const char *label, cons
 }
 
 static int by_rate(const void *a, const void *b) {
-    double x = num(*(json_t *const *)a, "request_rate"), y = num(*(json_t *const *)b, "request_rate");
+    double x = run_number(*(json_t *const *)a, "request_rate"),
+           y = run_number(*(json_t *const *)b, "request_rate");
     return (x > y) - (x < y);
 }
 
@@ -409,8 +325,8 @@ static void add_tradeoff(struct page *p, struct plot *plot, size_t run, const ch
     struct series *x = pooled(p), *y = pooled(p);
     struct plot_series s = {.name = p->names[run], .colour = (int)(run % PLOT_COLOURS), .dots = true};
     if (n == 0) {
-        series_add(x, num(p->runs[run], x_key));
-        series_add(y, num(p->runs[run], y_key));
+        series_add(x, run_number(p->runs[run], x_key));
+        series_add(y, run_number(p->runs[run], y_key));
         *label = p->names[run];
         s.labels = label;
     } else {
@@ -420,8 +336,8 @@ static void add_tradeoff(struct page *p, struct plot *plot, size_t run, const ch
         if (sorted)
             qsort(sorted, n, sizeof *sorted, by_rate);
         for (size_t i = 0; sorted && i < n; i++) {
-            series_add(x, num(sorted[i], x_key));
-            series_add(y, num(sorted[i], y_key));
+            series_add(x, run_number(sorted[i], x_key));
+            series_add(y, run_number(sorted[i], y_key));
             if (i < 64)
                 hollow[i] = !json_is_true(json_object_get(sorted[i], "meets"));
         }
@@ -443,15 +359,15 @@ static void tradeoff(struct page *p, const char *title, const char *metric, cons
     bool searched = json_array_size(json_object_get(p->runs[0], "search")) > 0;
     if (p->n == 1 && !searched) { // one run: its windows
         const json_t *list = json_object_get(p->runs[0], "over_time"), *w;
-        double length = num(p->runs[0], "window_s"), end = num(p->runs[0], "duration");
+        double length = run_number(p->runs[0], "window_s"), end = run_number(p->runs[0], "duration");
         struct series *x = pooled(p), *y = pooled(p);
         size_t i;
         snprintf(key, sizeof key, "median_%s_ms", metric);
         json_array_foreach(list, i, w) {
-            if (end - num(w, "start_s") < length * 0.5)
+            if (end - run_number(w, "start_s") < length * 0.5)
                 continue;
-            series_add(x, num(w, "output_tokens") / length);
-            series_add(y, num(w, key));
+            series_add(x, run_number(w, "output_tokens") / length);
+            series_add(y, run_number(w, key));
         }
         plot.series[plot.num++] = (struct plot_series){.dots = true, .n = x->n, .x = x->v, .y = y->v};
         plot.note = "A dot for each window of time: its throughput and its median.";
@@ -467,7 +383,7 @@ static void tradeoff(struct page *p, const char *title, const char *metric, cons
 static void plots(struct page *p) {
     bool streamed = false;
     for (size_t i = 0; i < p->n; i++)
-        streamed = streamed || isfinite(num(p->runs[i], "median_ttft_ms"));
+        streamed = streamed || isfinite(run_number(p->runs[i], "median_ttft_ms"));
     bool points_are_runs = p->n > 1 || json_array_size(json_object_get(p->runs[0], "search"));
     buf_lit(&p->b, "<h2>Distributions</h2><div class=\"plots\">\n");
     if (streamed) {
@@ -516,11 +432,11 @@ static void head(struct page *p) {
         char load[160];
         load_text(load, sizeof load, p->runs[0]);
         html_text(b, load);
-        buf_fmt(b, " · %.0f requests in %.1f s · ", num(p->runs[0], "completed"),
-                num(p->runs[0], "duration"));
-        html_text(b, text_of(p->runs[0], "model_id"));
+        buf_fmt(b, " · %.0f requests in %.1f s · ", run_number(p->runs[0], "completed"),
+                run_number(p->runs[0], "duration"));
+        html_text(b, run_text(p->runs[0], "model_id"));
         buf_lit(b, " at ");
-        html_text(b, text_of(p->runs[0], "endpoint"));
+        html_text(b, run_text(p->runs[0], "endpoint"));
     } else {
         buf_fmt(b, "%zu runs; × compares with the first", p->n);
     }
@@ -533,7 +449,8 @@ bool html_write(const json_t *const *results, size_t n, const char *path) {
         return false;
     p->runs = results;
     p->n = n < MAX_RUNS ? n : MAX_RUNS;
-    name_runs(p);
+    for (size_t i = 0; i < p->n; i++)
+        run_name(p->names[i], sizeof p->names[i], results, n, i);
     head(p);
     warnings(p);
     if (p->n == 1) {
@@ -561,38 +478,4 @@ bool html_write(const json_t *const *results, size_t n, const char *path) {
         series_free(&p->pool[i]);
     free(p);
     return good;
-}
-
-int html_compare(int argc, char **argv) {
-    const char *out = NULL;
-    json_t *runs[MAX_RUNS];
-    size_t n = 0;
-    for (int i = 0; i < argc; i++) {
-        if (strcmp(argv[i], "--html") == 0 && i + 1 < argc) {
-            out = argv[++i];
-            continue;
-        }
-        if (argv[i][0] == '-')
-            options_die("compare: unknown flag %s", argv[i]);
-        if (n == MAX_RUNS)
-            options_die("compare: at most %d results", MAX_RUNS);
-        json_error_t error;
-        runs[n] = json_load_file(argv[i], 0, &error);
-        if (!runs[n])
-            options_die("%s: %s", argv[i], error.text);
-        if (!json_is_object(runs[n]) || !json_object_get(runs[n], "request_throughput"))
-            options_die("%s: no result of quire-bench or vllm bench serve", argv[i]);
-        n++;
-    }
-    if (!out || n == 0)
-        options_die("compare: wants A.json B.json… --html FILE");
-    const json_t *all[MAX_RUNS];
-    for (size_t i = 0; i < n; i++)
-        all[i] = runs[i];
-    bool good = html_write(all, n, out);
-    if (!good)
-        fprintf(stderr, "quire-bench: %s: %s\n", out, strerror(errno));
-    for (size_t i = 0; i < n; i++)
-        json_decref(runs[i]);
-    return good ? 0 : 1;
 }

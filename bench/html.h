@@ -7,5 +7,3 @@
 
 // Writes the page of the objects that report_json() made. False: errno says why.
 bool html_write(const json_t *const *results, size_t n, const char *path);
-// The command `compare A.json B.json… --html FILE`; its exit code.
-int html_compare(int argc, char **argv);

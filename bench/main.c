@@ -1,3 +1,4 @@
+#include "compare.h"
 #include "html.h"
 #include "probe.h"
 #include "report.h"
@@ -235,7 +236,7 @@ static int bench_run(struct bench *b) {
 
 int main(int argc, char **argv) {
     if (argc > 1 && strcmp(argv[1], "compare") == 0)
-        return html_compare(argc - 2, argv + 2);
+        return compare_main(argc - 2, argv + 2);
     struct options o;
     options_read(&o, argc, argv);
     check_outputs(&o);

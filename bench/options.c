@@ -121,8 +121,9 @@ static const struct flag flags[] = {
 enum { NUM_FLAGS = sizeof flags / sizeof flags[0] };
 
 static void print_help(void) {
-    puts("quire-bench [http://HOST:PORT] [FLAGS]           load an OpenAI-compatible server and measure it\n"
-         "quire-bench compare A.json B.json… --html FILE   several results side by side");
+    puts(
+        "quire-bench [http://HOST:PORT] [FLAGS]             load an OpenAI-compatible server and measure it\n"
+        "quire-bench compare A.json B.json… [--html FILE]   several results side by side");
     for (size_t i = 0; i < NUM_FLAGS; i++) {
         char left[64];
         if (flags[i].kind == GROUP) {

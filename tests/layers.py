@@ -100,18 +100,18 @@ def nm(objects, *flags):
             yield name, line.split()[-1]
 
 
-def calls(root, build, units):
-    """(unit, unit, "file calls function of file")"""
+def calls(root, build, units, callers=()):
+    """(unit, unit, "file calls function of file"); callers: more files that call those of units, as tests do"""
     objects = {}
     for c in json.loads((build / "compile_commands.json").read_text()):
         source = pathlib.Path(c["file"]).resolve()
         output = pathlib.Path(c["directory"]) / re.search(r" -o (\S+)", c["command"]).group(1)
         if root in source.parents and output.is_file():
             unit = source.relative_to(root).as_posix().rpartition(".")[0]
-            if unit in units:
+            if unit in units or unit in callers:
                 objects[str(output)] = unit
     owners = {}
-    for obj, symbol in nm(list(objects), "--defined-only"):
+    for obj, symbol in nm([o for o, unit in objects.items() if unit in units], "--defined-only"):
         owners.setdefault(symbol, set()).add(objects[obj])
     for obj, symbol in nm(list(objects), "-u"):
         for owner in owners.get(symbol, ()):

@@ -1,18 +1,19 @@
-"""Every architecture as users meet it: a small random model of it, served, against its golden file in every mode. Makes docs/models.md.
+"""Architectures as users meet them: a small random model of each, served, against its golden file in every mode. Makes docs/models.md.
 
-`QUIRE_WRITE=1 pytest test_models.py` writes that page anew; without it the page must say what was found."""
+Without --slow a covering set of them (tests/tools/cover.py), whose rows the page must have. `QUIRE_WRITE=1 pytest --slow test_models.py`
+writes the page anew."""
 
 import json
 import os
 import re
+import sys
 import textwrap
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 import test_encoders
 from goldens import ROOT
-from process import BINARY, EMULATED, SANITIZED, run
+from process import BINARY, EMULATED, run
 from test_embeddings import embed, far
 
 MODELS = BINARY.parent / "tests/golden-models"
@@ -48,6 +49,10 @@ def goldens():
 
 
 GOLDENS = goldens()
+sys.path.insert(0, str(ROOT / "tests/tools"))
+import cover  # noqa: E402
+
+COVER = [arch for arch in cover.cover(cover.architectures()) if arch in GOLDENS]
 
 
 def architectures(folder):
@@ -114,32 +119,23 @@ def shared_by_two(start, golden, flag, alone):
     return reason or "✔"
 
 
-def small_cache(start, golden, blocks):
-    """A server, and whether it holds a request."""
-    small = serve(start, golden, "--num-kv-blocks", blocks, "--no-enable-prefix-caching")
-    return small, small.get("/v1/models").json()["data"][0]["max_model_len"] >= 256
-
-
 def preempted(start, golden, server):
     """Eight requests in the smallest cache that holds one: others wait, or give way and begin again. server: with room for all.
     "–": none had to, because all layers have windows."""
     tokens = 256 - len(golden["prompt_ids"])
     alone = ask(server, golden, tokens=tokens)
-    least, most = 16, 80
-    if small_cache(start, golden, least)[1]:
-        most = least
-    while least < most:  # by halves
-        middle = (least + most) // 2
-        least, most = (least, middle) if small_cache(start, golden, middle)[1] else (middle + 1, most)
+    one = serve(start, golden, "--max-num-seqs", 1)  # by default as many blocks as its requests can need
+    least = int(re.search(r'^vllm:cache_config_info\{.*num_gpu_blocks="(\d+)"', one.get("/metrics").body.decode(), re.MULTILINE)[1])
     for blocks in range(least, 80):
-        small, _ = small_cache(start, golden, blocks)
+        small = serve(start, golden, "--num-kv-blocks", blocks, "--no-enable-prefix-caching")
+        assert small.get("/v1/models").json()["data"][0]["max_model_len"] >= 256
         assert ask(small, golden, times=8, tokens=tokens) == alone
         if float(re.search(r"^vllm:num_preemptions_total\S* (\S+)", small.get("/metrics").body.decode(), re.MULTILINE)[1]) > 0:
             return "✔"
     return "–"
 
 
-@pytest.mark.parametrize("arch", list(GOLDENS)[::3] if SANITIZED else GOLDENS)
+@pytest.mark.parametrize("arch", [a if a in COVER else pytest.param(a, marks=pytest.mark.slow) for a in GOLDENS])
 def test_architecture(start, arch):
     golden = GOLDENS[arch][0]
     is_golden(ask(serve(start, golden, "--device", "ref"), golden), golden)
@@ -204,11 +200,28 @@ def test_encoder(start, arch):
     encoder_rows[arch] = ["✔", "✔", on_cuda, "✔", "✔"]
 
 
-def test_page(tmp_path):
-    """Every architecture is there, and the page is what was found. (Without the emulated module nothing is known of its column.)"""
-    if SANITIZED or not rows:
+def page_rows():
+    """What the page says of each architecture, with refusals in words."""
+    text = PAGE.read_text()
+    notes = dict(re.findall(r"^(\d+)\. Refused: (.*)$", text, re.M))
+    lines = [line.strip("|").split("|") for line in text.splitlines() if line.startswith("|`")]
+    return {name.strip("`"): [notes[c[1:-1]] if c.startswith("[") else c for c in cells] for name, _, *cells in lines}
+
+
+def test_page_has_what_was_found(tmp_path):
+    """Every architecture has a row, and those that were tried here the right one. (Without the emulated module nothing is known of its column.)"""
+    page = page_rows()
+    assert set(architectures(tmp_path)) == set(page) == set(KNOWN) | set(ENCODERS)
+    for found in (rows, encoder_rows):
+        for arch, cells in found.items():
+            assert [c for c in cells if c] == [c for c, known in zip(page[arch], cells, strict=True) if known], arch
+
+
+@pytest.mark.slow
+def test_page():
+    """The page is what was found."""
+    if not rows:
         pytest.skip("made from all that test_architecture finds")
-    assert set(architectures(tmp_path)) == set(rows) | set(encoder_rows)
     assert set(KNOWN) == set(GOLDENS) == set(rows) and set(ENCODERS) == set(encoder_rows)
     if not EMULATED.exists():
         pytest.skip("no emulated CUDA module in this build")
@@ -231,4 +244,4 @@ def test_page(tmp_path):
     text = "\n".join(lines) + "\n"
     if os.environ.get("QUIRE_WRITE"):
         PAGE.write_text(text)
-    assert PAGE.read_text() == text, "docs/models.md: QUIRE_WRITE=1 pytest test_models.py writes it anew"
+    assert PAGE.read_text() == text, "docs/models.md: QUIRE_WRITE=1 pytest --slow test_models.py writes it anew"

@@ -9,6 +9,10 @@
 
 #include <pthread.h>
 
+#ifndef QUIRE_GOLDEN_MODELS
+#define QUIRE_GOLDEN_MODELS "" // no Python when the build was configured
+#endif
+
 enum { PROMPT = 40, OUTPUT = 12, MATES = 5, MAX_VOCAB = 65536 };
 
 // What one rank gives: the requests of run(), those of run_sampled(), and the logits of one row.

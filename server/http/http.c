@@ -537,15 +537,14 @@ static void on_sweep(uv_timer_t *timer) {
     // At the limit nothing is accepted any more, so no client could get a 503: make room for those that wait.
     if (http->num_conns >= http->hard_limit)
         evict_idle(http, now, http->hard_limit / 2);
-    int share = http->num_conns < SWEEP_SHARE ? http->num_conns : SWEEP_SHARE;
+    int num = http->num_conns, share = num < SWEEP_SHARE ? num : SWEEP_SHARE;
     for (int i = 0; i < share; i++) {
         struct http_conn *c = http->to_judge ? http->to_judge : http->conns;
         http->to_judge = c->next;
         judge(http, c, now);
     }
-    http_run(http);
-    uv_timer_start(timer, on_sweep, (uint64_t)(share < SWEEP_SHARE ? 1000 : 1000 * share / http->num_conns),
-                   0);
+    uv_timer_start(timer, on_sweep, (uint64_t)(share < SWEEP_SHARE ? 1000 : 1000 * share / num), 0);
+    http_run(http); // last: it may close any of them
 }
 
 // ---- open and close

@@ -1,0 +1,86 @@
+// Connections over real sockets, with the loop in this thread: the test says what has come when a timer fires.
+#include "harness.h"
+#include "http/http.h"
+
+#include <arpa/inet.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { CROWD = 300 }; // more than a sweep looks at
+
+struct fixture {
+    uv_loop_t loop;
+    struct http http;
+};
+
+static bool on_head(void *arg, struct http_request *request) {
+    (void)arg;
+    http_reply(request, 200, "text/plain", "ok", 2);
+    return false;
+}
+
+static void on_request(void *arg, struct http_request *request) {
+    (void)arg;
+    (void)request;
+}
+
+static struct fixture *begin(struct http_limits limits) {
+    static struct fixture f;
+    f = (struct fixture){0};
+    const struct http_app app = {&f, on_head, on_request, on_request, on_request};
+    struct err err = {0};
+    assert_int_equal(uv_loop_init(&f.loop), 0);
+    assert_int_equal(listen_bind("127.0.0.1", 0, &f.http.listener, &err), STATUS_OK);
+    assert_int_equal(http_open(&f.http, &f.loop, &app, &limits, &err), STATUS_OK);
+    return &f;
+}
+
+static void end(struct fixture *f) {
+    http_close(&f->http);
+    uv_run(&f->loop, UV_RUN_DEFAULT);
+    assert_int_equal(f->http.num_conns, 0);
+    assert_int_equal(uv_loop_close(&f->loop), 0);
+}
+
+static int dial(const struct fixture *f) {
+    struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons((uint16_t)f->http.listener.port)};
+    a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_true(fd >= 0);
+    assert_int_equal(connect(fd, (struct sockaddr *)&a, sizeof a), 0);
+    return fd;
+}
+
+// All clients leave, and the first to notice is the sweep, which lets libmicrohttpd close all of them.
+static void test_all_leave_before_a_sweep(void **state) {
+    (void)state;
+    struct fixture *f = begin((struct http_limits){.max_connections = 2 * CROWD});
+    int fds[CROWD];
+    for (int i = 0; i < CROWD; i++)
+        fds[i] = dial(f);
+    while (f->http.num_conns < CROWD)
+        uv_run(&f->loop, UV_RUN_ONCE);
+    for (int i = 0; i < CROWD; i++)
+        close(fds[i]);
+    while (uv_timer_get_due_in(&f->http.sweep) >
+           0) { // without a turn of the loop, which would see them leave
+        nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+        uv_update_time(&f->loop);
+    }
+    for (int i = 0; i < 100 && f->http.num_conns; i++)
+        uv_run(&f->loop, UV_RUN_ONCE);
+    assert_int_equal(f->http.num_conns, 0);
+    assert_true(uv_is_active((uv_handle_t *)&f->http.sweep));
+    end(f);
+}
+
+int main(void) {
+    struct rlimit r;
+    getrlimit(RLIMIT_NOFILE, &r);
+    r.rlim_cur = r.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &r);
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_all_leave_before_a_sweep)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -438,6 +438,7 @@ void routes_body(void *arg, struct http_request *request) {
         e.retry_after = 5;
         api_fail(&e, 503, "overloaded", NULL, "Too many large requests are being read.");
         break;
+    case HTTP_BODY_MALFORMED: api_fail(&e, 400, NULL, NULL, "The body's chunks are malformed."); break;
     case HTTP_BODY_TOO_SLOW: api_fail(&e, 408, "request_timeout", NULL, "The body comes too slowly."); break;
     }
     reply_error(request, &e);

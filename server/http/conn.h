@@ -25,6 +25,7 @@ enum http_trouble {
     HTTP_BODY_TOO_LARGE, // undeclared, and over the limit
     HTTP_BODY_NO_ROOM,   // over the limit of all bodies
     HTTP_BODY_TOO_SLOW,
+    HTTP_BODY_MALFORMED, // its chunks
 };
 
 struct http_conn {
@@ -56,6 +57,7 @@ struct http_request {
     enum http_state state;
     char method[24]; // GET for HEAD, too; a longer one is cut, and is none that we know
     bool is_head;
+    const char *target;    // borrowed; raw, then decoded and without the query
     char *path;            // decoded, without the query; owned
     struct http_head head; // borrowed strings: valid during the request
     bool bad_url;          // the target is none

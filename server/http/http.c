@@ -3,6 +3,7 @@
 
 #include "limits.h"
 #include "log.h"
+#include "unreadable.h"
 
 #include <errno.h>
 #include <netinet/in.h>
@@ -167,28 +168,40 @@ static void http_enter(struct http_conn *conn) {
     atomic_store_explicit(&conn->http->current_fd, conn->fd, memory_order_relaxed);
 }
 
+static struct http_conn *conn_of(struct MHD_Connection *mhd) { // NULL: there was no memory for it
+    const union MHD_ConnectionInfo *info = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+    return info ? info->socket_context : NULL;
+}
+
+static struct http_request *request_begin(struct http_conn *conn, const char *target) {
+    struct http_request *request = calloc(1, sizeof *request);
+    if (!request)
+        return NULL;
+    request->done_called = true; // until head() has seen it
+    request->http = conn->http;
+    request->conn = conn;
+    request->arrived = http_now();
+    request->target = target;
+    conn->request = request;
+    return request;
+}
+
 // The request line is complete: the request begins. `uri` is raw.
 static void *on_request_line(void *cls, const char *uri, struct MHD_Connection *mhd) {
     struct http *http = cls;
-    const union MHD_ConnectionInfo *info = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
-    struct http_conn *conn = info ? info->socket_context : NULL;
+    struct http_conn *conn = conn_of(mhd);
     if (!conn)
         return NULL;
     http_enter(conn);
     if (conn->request)
         request_end(conn->request);
-    struct http_request *request = calloc(1, sizeof *request);
+    struct http_request *request = request_begin(conn, uri);
     if (!request)
         return NULL;
-    request->done_called = true; // until head() has seen it
-    request->http = http;
-    request->conn = conn;
-    request->arrived = http_now();
     request->bad_url = http_target_bad(uri);
     if (!conn->deadline || conn->used)
         conn->deadline = request->arrived + http->limits.head_timeout * SECOND;
     conn->used = true;
-    conn->request = request;
     return request;
 }
 
@@ -360,21 +373,24 @@ static enum MHD_Result queue_response(struct http_request *request, struct MHD_C
     request->state = HTTP_SENT;
     if (!request->streaming)
         conn_expect_reader(request->conn, &http->limits, http_now(), request->response_len);
-    enum MHD_Result result = MHD_queue_response(mhd, (unsigned)request->status, request->response);
+    enum MHD_Result result = unreadable_queue(mhd, (unsigned)request->status, request->response);
     MHD_destroy_response(request->response);
     request->response = NULL;
     return result;
 }
 
+static char *path_of(const char *target) {
+    const char *authority = strstr(target, "://"); // the absolute form, which proxies are sent
+    return strdup(authority ? authority + 3 + strcspn(authority + 3, "/") : target);
+}
+
 static enum MHD_Result on_head(struct http *http, struct http_request *request, struct MHD_Connection *mhd,
-                               const char *url, const char *method, const char *version) {
+                               const char *method, const char *version) {
     struct http_conn *conn = request->conn;
     conn->deadline = 0;
     request->is_head = strcmp(method, "HEAD") == 0;
     snprintf(request->method, sizeof request->method, "%s", request->is_head ? "GET" : method);
-    const char *authority = strstr(url, "://"); // the absolute form, which proxies are sent
-    request->path = strdup(authority ? authority + 3 + strcspn(authority + 3, "/") : url);
-    if (!request->path)
+    if (!(request->path = path_of(request->target)))
         return MHD_NO;
     http_head_read(&request->head, mhd, method, version);
     request->done_called = false;
@@ -406,6 +422,27 @@ static void body_fail(struct http_request *request, enum http_trouble trouble) {
     request->http->app.body(request->http->app.arg, request);
 }
 
+void http_unreadable(struct MHD_Connection *mhd, int status) {
+    struct http_conn *conn = conn_of(mhd);
+    if (!conn || conn->http->closing)
+        return;
+    http_enter(conn);
+    struct http_request *request = conn->request ? conn->request : request_begin(conn, "");
+    if (!request || request->gone || request->state > HTTP_BODY)
+        return;
+    if (request->state == HTTP_BODY) {
+        body_fail(request, status == MHD_HTTP_CONTENT_TOO_LARGE ? HTTP_BODY_TOO_LARGE : HTTP_BODY_MALFORMED);
+    } else if ((request->path = path_of(request->target))) {
+        snprintf(request->method, sizeof request->method, "-");
+        request->status = status;
+        request->refused = unreadable_why(status, !*request->target);
+        request->done_called = false;
+        request->state = HTTP_BODY; // the response is written at once
+        conn->http->app.head(conn->http->app.arg, request);
+    }
+    shutdown(conn->fd, SHUT_WR); // before libmicrohttpd's own, which goes nowhere
+}
+
 static enum MHD_Result on_body(struct http *http, struct http_request *request, const char *data,
                                size_t len) {
     struct buf *body = &request->body;
@@ -425,13 +462,14 @@ static enum MHD_Result on_body(struct http *http, struct http_request *request, 
 
 static enum MHD_Result on_request(void *cls, struct MHD_Connection *mhd, const char *url, const char *method,
                                   const char *version, const char *data, size_t *len, void **con_cls) {
+    (void)url; // request->target
     struct http *http = cls;
     struct http_request *request = *con_cls;
     if (!request || request->gone || http->closing)
         return MHD_NO;
     http_enter(request->conn);
     switch (request->state) {
-    case HTTP_HEAD: return on_head(http, request, mhd, url, method, version);
+    case HTTP_HEAD: return on_head(http, request, mhd, method, version);
     case HTTP_BODY:
         if (*len) {
             enum MHD_Result result = on_body(http, request, data, *len);

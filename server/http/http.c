@@ -21,6 +21,7 @@ enum {
     SEND_TIMEOUT_MS = 30000, // ms without an acknowledgement: the peer is dead or its window stays shut
     SMALL_BODY = 1 << 20,    // bytes; larger ones leave an eighth of all bodies' room to the others
     PAUSE_MS = 10,           // how often paused connections are looked at
+    FULL_MS = 50,            // how often room is made while there is none
     SWEEP_SHARE = 256,       // connections judged at a time
     REFUSED_TIMEOUT = 2,     // s that a refused body may go on
 };
@@ -97,15 +98,25 @@ static void conn_shut(struct http_conn *conn) {
     shutdown(conn->fd, SHUT_RDWR); // libmicrohttpd sees the end and cleans up
 }
 
-// Makes room for new clients by closing the oldest connections, at most `max`, that wait for their next request.
-static bool evict_idle(struct http *http, int64_t now, int max) {
+// Makes room for new clients by closing the oldest connections, at most `max`, that have no whole request.
+static bool make_room(struct http *http, int64_t now, int max) {
     int num = 0;
     for (struct http_conn *c = http->oldest; c && num < max; c = c->prev)
-        if (!c->request && !c->closed && c->deadline && now - c->since > SECOND) {
+        if (conn_makes_room(c, now)) {
             conn_shut(c);
             num++;
         }
     return num > 0;
+}
+
+// At the limit nothing is accepted any more, so no client could get a 503.
+static void on_full(uv_timer_t *timer) {
+    struct http *http = timer->data;
+    if (http->num_conns < http->hard_limit)
+        return;
+    make_room(http, http_now(), http->hard_limit / 2);
+    uv_timer_start(timer, on_full, FULL_MS, 0);
+    http_run(http);
 }
 
 static void on_connection(void *cls, struct MHD_Connection *mhd, void **context,
@@ -134,7 +145,9 @@ static void on_connection(void *cls, struct MHD_Connection *mhd, void **context,
             http->oldest = conn;
         http->conns = conn;
         if (++http->num_conns > http->soft_limit)
-            conn->over = !evict_idle(http, conn->since, 1);
+            conn->over = !make_room(http, conn->since, 1);
+        if (http->num_conns >= http->hard_limit && !uv_is_active((uv_handle_t *)&http->full))
+            uv_timer_start(&http->full, on_full, FULL_MS, 0);
         return;
     }
     if (!conn)
@@ -150,6 +163,7 @@ static void on_connection(void *cls, struct MHD_Connection *mhd, void **context,
     if (http->to_judge == conn)
         http->to_judge = conn->next;
     http->num_conns--;
+    http->again = true; // libmicrohttpd, if it was at its limit, accepts again when it runs next
     *context = NULL;
     if (conn->gone_open) {
         conn_unwatch(conn);
@@ -572,9 +586,6 @@ static void judge(struct http *http, struct http_conn *c, int64_t now) {
 static void on_sweep(uv_timer_t *timer) {
     struct http *http = timer->data;
     int64_t now = http_now();
-    // At the limit nothing is accepted any more, so no client could get a 503: make room for those that wait.
-    if (http->num_conns >= http->hard_limit)
-        evict_idle(http, now, http->hard_limit / 2);
     int num = http->num_conns, share = num < SWEEP_SHARE ? num : SWEEP_SHARE;
     for (int i = 0; i < share; i++) {
         struct http_conn *c = http->to_judge ? http->to_judge : http->conns;
@@ -613,10 +624,12 @@ enum status http_open(struct http *http, uv_loop_t *loop, const struct http_app 
     }
     int fd = MHD_get_daemon_info(http->daemon, MHD_DAEMON_INFO_EPOLL_FD)->epoll_fd;
     uv_poll_init(loop, &http->poll, fd);
-    http->poll.data = http->timer.data = http->sweep.data = http->pause.data = http->more.data = http;
+    http->poll.data = http->timer.data = http->sweep.data = http->pause.data = http->full.data =
+        http->more.data = http;
     http->linger = (struct http_linger){.loop = loop, .max = l->max_connections / 4};
     uv_timer_init(loop, &http->timer);
     uv_timer_init(loop, &http->pause);
+    uv_timer_init(loop, &http->full);
     uv_idle_init(loop, &http->more);
     uv_timer_init(loop, &http->sweep);
     uv_poll_start(&http->poll, UV_READABLE, on_poll);
@@ -644,6 +657,7 @@ void http_close(struct http *http) {
     linger_close(&http->linger);
     uv_close((uv_handle_t *)&http->poll, NULL);
     uv_close((uv_handle_t *)&http->pause, NULL);
+    uv_close((uv_handle_t *)&http->full, NULL);
     uv_close((uv_handle_t *)&http->more, NULL);
     uv_close((uv_handle_t *)&http->timer, NULL);
     uv_close((uv_handle_t *)&http->sweep, NULL);

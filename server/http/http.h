@@ -42,6 +42,7 @@ struct http {
     uv_idle_t more;   // it has more to do, in the loop's next turn
     uv_timer_t sweep; // our deadlines
     uv_timer_t pause; // while connections are paused
+    uv_timer_t full;  // while there are hard_limit
     struct http_linger linger;
     struct listener listener; // set before http_open()
     _Atomic uint64_t calls;   // of our functions by libmicrohttpd. For another thread to see, as

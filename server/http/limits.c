@@ -3,12 +3,14 @@
 #include "listen.h"
 #include "tcp.h"
 
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 // Requests that a connection may have at once, and how many it earns in a second: one client must not keep the loop busy.
 enum { BURST = 400, REQUEST_RATE = 4000 };
 enum { MAX_UNSEEN = 2 };
 #define SECOND 1000000000LL
+#define SILENT (SECOND / 10) // without the rest of a head: it is not under way
 
 struct http_limits http_limits_filled(const struct http_limits *limits) {
     struct http_limits l = *limits;
@@ -65,6 +67,16 @@ enum http_verdict conn_judge(struct http_conn *c, const struct http_limits *l, i
     if (request && request->state == HTTP_BODY && body_is_slow(c->request, l, now))
         return CONN_REFUSE_BODY;
     return CONN_KEEP;
+}
+
+bool conn_makes_room(const struct http_conn *c, int64_t now) {
+    const struct http_request *request = c->request;
+    if (c->closed || !c->deadline || (request && request->state != HTTP_HEAD))
+        return false;
+    int64_t quiet = now - (request ? request->arrived : c->since);
+    int waiting = 0; // what has come and libmicrohttpd has not read may be all that is missing
+    return quiet > (c->used && !request ? SECOND : SILENT) && ioctl(c->fd, FIONREAD, &waiting) == 0 &&
+           waiting == 0;
 }
 
 bool conn_take_credit(struct http_conn *c, int64_t now) {

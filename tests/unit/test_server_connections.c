@@ -13,11 +13,15 @@ enum { CROWD = 300 }; // more than a sweep looks at
 struct fixture {
     uv_loop_t loop;
     struct http http;
+    struct http_request *later; // the response comes from the test
 };
 
 static bool on_head(void *arg, struct http_request *request) {
-    (void)arg;
-    http_reply(request, 200, "text/plain", "ok", 2);
+    struct fixture *f = arg;
+    if (strcmp(request->path, "/later") == 0)
+        f->later = request;
+    else
+        http_reply(request, 200, "text/plain", "ok", 2);
     return false;
 }
 
@@ -76,11 +80,59 @@ static void test_all_leave_before_a_sweep(void **state) {
     end(f);
 }
 
+static void say(int fd, const char *text) {
+    assert_int_equal(send(fd, text, strlen(text), MSG_NOSIGNAL), (ssize_t)strlen(text));
+}
+
+// Whether a response has come within a minute of the loop's turns.
+static bool is_answered(struct fixture *f, int fd) {
+    char head[12];
+    for (int i = 0; i < 60000; i++) {
+        if (recv(fd, head, sizeof head, MSG_DONTWAIT) == sizeof head)
+            return memcmp(head, "HTTP/1.1 200", sizeof head) == 0;
+        uv_run(&f->loop, UV_RUN_NOWAIT);
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    }
+    return false;
+}
+
+// Those that say nothing, or half a head, make room for those that ask, long before their time is over, and without a sweep.
+// Whose request is being answered stays.
+static void test_room(void **state) {
+    (void)state;
+    const char *heads[] = {NULL, "GET /", "GET / HTTP/1.1\r\nHost: local"};
+    for (int k = 0; k < 3; k++) {
+        struct fixture *f = begin((struct http_limits){.max_connections = 16, .head_timeout = 3600});
+        uv_timer_stop(&f->http.sweep);
+        int fds[100], waits = dial(f);
+        say(waits, "GET /later HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        while (!f->later)
+            uv_run(&f->loop, UV_RUN_ONCE);
+        for (int i = 0; i < 100; i++) {
+            fds[i] = dial(f);
+            if (heads[k])
+                say(fds[i], heads[k]);
+        }
+        int asks = dial(f);
+        say(asks, "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        assert_true(is_answered(f, asks));
+        http_reply(f->later, 200, "text/plain", "ok", 2);
+        http_run(&f->http);
+        assert_true(is_answered(f, waits));
+        for (int i = 0; i < 100; i++)
+            close(fds[i]);
+        close(asks);
+        close(waits);
+        end(f);
+    }
+}
+
 int main(void) {
     struct rlimit r;
     getrlimit(RLIMIT_NOFILE, &r);
     r.rlim_cur = r.rlim_max;
     setrlimit(RLIMIT_NOFILE, &r);
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_all_leave_before_a_sweep)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_all_leave_before_a_sweep),
+                                       cmocka_unit_test(test_room)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -296,12 +296,16 @@ void http_reply(struct http_request *request, int status, const char *type, cons
     http_wake(request);
 }
 
+static bool is_broken(const struct http_request *request) {
+    return request->gone || request->broken || request->http->closing;
+}
+
 static ssize_t on_read(void *cls, uint64_t pos, char *dst, size_t max) {
     (void)pos;
     struct http_request *request = cls;
     struct http *http = request->http;
     http_enter(request->conn);
-    if (request->gone || request->broken || http->closing)
+    if (is_broken(request))
         return MHD_CONTENT_READER_END_WITH_ERROR;
     size_t n = sse_read(&request->out, dst, max);
     if (request->want_drained && sse_pending(&request->out) == 0) {
@@ -312,7 +316,7 @@ static ssize_t on_read(void *cls, uint64_t pos, char *dst, size_t max) {
     }
     if (n)
         return (ssize_t)n;
-    if (request->out.bytes.failed)
+    if (is_broken(request) || request->out.bytes.failed) // drained() may have broken it
         return MHD_CONTENT_READER_END_WITH_ERROR;
     if (request->stream_ended)
         return MHD_CONTENT_READER_END_OF_STREAM;
@@ -465,8 +469,9 @@ static enum MHD_Result on_body(struct http *http, struct http_request *request, 
         body_fail(request, HTTP_BODY_TOO_LARGE);
         return MHD_NO;
     }
+    size_t before = body->len;
     buf_add(body, data, len); // memory is taken, and counted, by what came, not by what is declared
-    http->all_bodies += len;
+    http->all_bodies += body->len - before;
     if (body->failed || http->all_bodies > (body->len <= SMALL_BODY ? max : max - max / 8)) {
         body_fail(request, HTTP_BODY_NO_ROOM);
         return MHD_NO;

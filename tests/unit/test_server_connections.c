@@ -18,11 +18,20 @@ struct fixture {
 
 static bool on_head(void *arg, struct http_request *request) {
     struct fixture *f = arg;
-    if (strcmp(request->path, "/later") == 0)
+    if (strcmp(request->path, "/later") == 0) {
         f->later = request;
-    else
+    } else if (strcmp(request->path, "/stream") == 0) {
+        request->want_drained = true;
+        http_stream(request, "text/event-stream");
+    } else {
         http_reply(request, 200, "text/plain", "ok", 2);
+    }
     return false;
+}
+
+static void on_drained(void *arg, struct http_request *request) {
+    (void)arg;
+    http_stream_break(request);
 }
 
 static void on_request(void *arg, struct http_request *request) {
@@ -33,7 +42,7 @@ static void on_request(void *arg, struct http_request *request) {
 static struct fixture *begin(struct http_limits limits) {
     static struct fixture f;
     f = (struct fixture){0};
-    const struct http_app app = {&f, on_head, on_request, on_request, on_request};
+    const struct http_app app = {&f, on_head, on_request, on_drained, on_request};
     struct err err = {0};
     assert_int_equal(uv_loop_init(&f.loop), 0);
     assert_int_equal(listen_bind("127.0.0.1", 0, &f.http.listener, &err), STATUS_OK);
@@ -127,12 +136,29 @@ static void test_room(void **state) {
     }
 }
 
+// Whom the application gives up when it asks for more is not waited for.
+static void test_broken_when_drained(void **state) {
+    (void)state;
+    struct fixture *f = begin((struct http_limits){.max_connections = 16});
+    int fd = dial(f);
+    say(fd, "GET /stream HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    assert_true(is_answered(f, fd)); // the head
+    for (int i = 0; i < 60000 && f->http.num_conns; i++) {
+        uv_run(&f->loop, UV_RUN_NOWAIT);
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    }
+    assert_int_equal(f->http.num_conns, 0);
+    close(fd);
+    end(f);
+}
+
 int main(void) {
     struct rlimit r;
     getrlimit(RLIMIT_NOFILE, &r);
     r.rlim_cur = r.rlim_max;
     setrlimit(RLIMIT_NOFILE, &r);
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_all_leave_before_a_sweep),
-                                       cmocka_unit_test(test_room)};
+                                       cmocka_unit_test(test_room),
+                                       cmocka_unit_test(test_broken_when_drained)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -98,14 +98,18 @@ static void conn_shut(struct http_conn *conn) {
     shutdown(conn->fd, SHUT_RDWR); // libmicrohttpd sees the end and cleans up
 }
 
-// Makes room for new clients by closing the oldest connections, at most `max`, that have no whole request.
+// The oldest connection, from c on, that may be closed at this time for the sake of others.
+static struct http_conn *find_room(struct http_conn *c, int64_t now) {
+    while (c && !conn_makes_room(c, now))
+        c = c->prev;
+    return c;
+}
+
+// Makes room for new clients by closing at most `max` connections.
 static bool make_room(struct http *http, int64_t now, int max) {
     int num = 0;
-    for (struct http_conn *c = http->oldest; c && num < max; c = c->prev)
-        if (conn_makes_room(c, now)) {
-            conn_shut(c);
-            num++;
-        }
+    for (struct http_conn *c = http->oldest; num < max && (c = find_room(c, now)); num++)
+        conn_shut(c);
     return num > 0;
 }
 
@@ -406,6 +410,8 @@ static enum MHD_Result on_head(struct http *http, struct http_request *request, 
                                const char *method, const char *version) {
     struct http_conn *conn = request->conn;
     conn->deadline = 0;
+    // Beyond the soft limit a request is refused where all others are busy: who has none soon makes room.
+    conn->over &= http->num_conns > http->soft_limit && !find_room(http->oldest, http_now() + SECOND);
     request->is_head = strcmp(method, "HEAD") == 0;
     snprintf(request->method, sizeof request->method, "%s", request->is_head ? "GET" : method);
     if (!(request->path = path_of(request->target)))
@@ -611,7 +617,8 @@ enum status http_open(struct http *http, uv_loop_t *loop, const struct http_app 
     http->limits = http_limits_filled(limits);
     const struct http_limits *l = &http->limits;
     http->hard_limit = l->max_connections;
-    http->soft_limit = l->max_connections - (l->max_connections / 16 > 4 ? l->max_connections / 16 : 4);
+    int quarter = l->max_connections / 4, spare = l->max_connections / 16;
+    http->soft_limit = l->max_connections - (spare > 4 ? spare : quarter < 4 ? quarter : 4);
     http->daemon =
         MHD_start_daemon(MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME, 0, NULL, NULL, on_request, http, //
                          MHD_OPTION_LISTEN_SOCKET, http->listener.fd,                               //

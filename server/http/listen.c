@@ -67,5 +67,7 @@ int listen_limit(void) {
     }
     if (r.rlim_cur > 10000 + FD_RESERVE)
         return 10000;
-    return r.rlim_cur > FD_RESERVE + 16 ? (int)r.rlim_cur - FD_RESERVE : 16;
+    if (r.rlim_cur > FD_RESERVE + 16)
+        return (int)r.rlim_cur - FD_RESERVE;
+    return r.rlim_cur / 4 < 16 ? (int)r.rlim_cur / 4 : 16;
 }

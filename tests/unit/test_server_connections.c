@@ -18,7 +18,9 @@ struct fixture {
 
 static bool on_head(void *arg, struct http_request *request) {
     struct fixture *f = arg;
-    if (strcmp(request->path, "/later") == 0) {
+    if (request->conn->over) {
+        http_reply(request, 503, "text/plain", "", 0);
+    } else if (strcmp(request->path, "/later") == 0) {
         f->later = request;
     } else if (strcmp(request->path, "/stream") == 0) {
         request->want_drained = true;
@@ -105,34 +107,39 @@ static bool is_answered(struct fixture *f, int fd) {
     return false;
 }
 
+// num connections that say `text`, and one whose request is being answered, before one that asks.
+static void crowd(const char *text, int num) {
+    struct fixture *f = begin((struct http_limits){.max_connections = 16, .head_timeout = 3600});
+    uv_timer_stop(&f->http.sweep);
+    int fds[100], waits = dial(f);
+    say(waits, "GET /later HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    while (!f->later)
+        uv_run(&f->loop, UV_RUN_ONCE);
+    for (int i = 0; i < num; i++) {
+        fds[i] = dial(f);
+        say(fds[i], text);
+    }
+    int asks = dial(f);
+    say(asks, "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    assert_true(is_answered(f, asks));
+    http_reply(f->later, 200, "text/plain", "ok", 2);
+    http_run(&f->http);
+    assert_true(is_answered(f, waits));
+    for (int i = 0; i < num; i++)
+        close(fds[i]);
+    close(asks);
+    close(waits);
+    end(f);
+}
+
 // Those that say nothing, or half a head, make room for those that ask, long before their time is over, and without a sweep.
 // Whose request is being answered stays.
 static void test_room(void **state) {
     (void)state;
-    const char *heads[] = {NULL, "GET /", "GET / HTTP/1.1\r\nHost: local"};
-    for (int k = 0; k < 3; k++) {
-        struct fixture *f = begin((struct http_limits){.max_connections = 16, .head_timeout = 3600});
-        uv_timer_stop(&f->http.sweep);
-        int fds[100], waits = dial(f);
-        say(waits, "GET /later HTTP/1.1\r\nHost: localhost\r\n\r\n");
-        while (!f->later)
-            uv_run(&f->loop, UV_RUN_ONCE);
-        for (int i = 0; i < 100; i++) {
-            fds[i] = dial(f);
-            if (heads[k])
-                say(fds[i], heads[k]);
-        }
-        int asks = dial(f);
-        say(asks, "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n");
-        assert_true(is_answered(f, asks));
-        http_reply(f->later, 200, "text/plain", "ok", 2);
-        http_run(&f->http);
-        assert_true(is_answered(f, waits));
-        for (int i = 0; i < 100; i++)
-            close(fds[i]);
-        close(asks);
-        close(waits);
-        end(f);
+    const char *heads[] = {"", "GET /", "GET / HTTP/1.1\r\nHost: local"};
+    for (int i = 0; i < 3; i++) {
+        crowd(heads[i], 13); // few enough for all, and nobody could be told that there are too many
+        crowd(heads[i], 100);
     }
 }
 

@@ -2,6 +2,11 @@
 #include "http/limits.h"
 
 #include "harness.h"
+#include "http/listen.h"
+
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #define SECOND 1000000000LL
 
@@ -42,7 +47,24 @@ static void test_reader(void **state) {
     assert_int_equal(c.deadline, (37 + 2048) * SECOND);
 }
 
+// Connections never take all descriptors, however few there may be.
+static void test_few_descriptors(void **state) {
+    (void)state;
+    for (rlim_t max = 16; max <= 160; max += 8) {
+        pid_t pid = fork();
+        if (pid == 0) {
+            const struct rlimit few = {.rlim_cur = max, .rlim_max = max};
+            _exit(setrlimit(RLIMIT_NOFILE, &few) == 0 ? listen_limit() : 0);
+        }
+        int status;
+        assert_int_equal(waitpid(pid, &status, 0), pid);
+        assert_true(WIFEXITED(status));
+        assert_in_range(WEXITSTATUS(status), 1, max / 4);
+    }
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_credit), cmocka_unit_test(test_reader)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_credit), cmocka_unit_test(test_reader),
+                                       cmocka_unit_test(test_few_descriptors)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

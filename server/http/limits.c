@@ -57,8 +57,8 @@ enum http_verdict conn_judge(struct http_conn *c, const struct http_limits *l, i
             return CONN_GONE; // nothing more can come: libmicrohttpd would wait
         c->unseen = waiting > 0 && !c->seen ? c->unseen + 1 : 0;
         c->seen = false;
-        if (c->unseen > MAX_UNSEEN)
-            return CONN_SHUT; // its buffer is full and no line ends, so libmicrohttpd turns in a circle
+        if (c->unseen > MAX_UNSEEN) // its buffer is full and no line ends, so libmicrohttpd turns in a circle
+            return request && request->state == HTTP_BODY ? CONN_REFUSE_BODY : CONN_SHUT;
     }
     if (!request && c->used && c->deadline)
         watch_idle(c, l, now);

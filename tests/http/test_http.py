@@ -335,6 +335,11 @@ class TestUnreadable:
                 check_error(reply, status, type=None)
                 assert not conn.rest(), name
 
+    def test_a_chunk_line_without_end(self, server):
+        """The library would wait for ever."""
+        (reply,) = answers(server, post(server, "Transfer-Encoding: chunked", body=b"2;" + b"x" * 40_000))
+        check_error(reply, 400)
+
     def test_after_another_request(self, server):
         data = server.bytes("GET", "/health") + request_bytes("GET", "/health", version="HTTP/2.0")
         first, second = answers(server, data)

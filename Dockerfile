@@ -22,7 +22,7 @@ RUN export PKG_CONFIG_LIBDIR="/usr/lib/$(cat /triplet)/pkgconfig" \
         -DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR="$(sed 's/-.*//' /triplet)" -DCMAKE_C_COMPILER="$(cat /triplet)-gcc" \
         -DQUIRE_TESTS=OFF -DQUIRE_EXAMPLES=OFF \
  && cmake --build /build \
- && DESTDIR=/out cmake --install /build --strip
+ && DESTDIR=/out cmake --install /build --strip --component Unspecified
 
 FROM debian:bookworm-slim
 RUN apt-get update \

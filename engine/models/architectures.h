@@ -104,6 +104,7 @@ struct hparam_key {
     bool per_layer;  // may be an array of one value for every layer, all equal
     size_t field;    // of struct hparams: an int or a float
     double min, max; // of a float: above min
+    bool off;        // a float that may also be 0, for what it is about is then left out
     size_t bound;    // not 0: at most the int at this place of struct hparams, in place of max
     bool of_some; // known to architectures that name it (arch.may or arch.must); else as if it were not here
 };

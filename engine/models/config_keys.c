@@ -61,7 +61,7 @@ static bool read_float(struct config_reader *r, const struct hparam_key *k, cons
         return false;
     if (!meta_find(r->f, key))
         return true;
-    if (v <= k->min || v > k->max) {
+    if ((v <= k->min && !(k->off && v == 0)) || v > k->max) {
         model_file_bad(r->f, r->err, "key %s is %g, expected above %g and at most %g", key, v, k->min,
                        k->max);
         return false;

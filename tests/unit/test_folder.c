@@ -196,7 +196,8 @@ static void test_config(void **state) {
         {LLAMA("\"rope_scaling\": {\"rope_type\": \"proportional\"}"), "rope_type at byte"},
         {LLAMA("\"rope_scaling\": 1"), "expected an object"},
         {LLAMA("\"rope_scaling\": {\"rope_type\": \"magic\"}"), "rope_type at byte"},
-        {LLAMA("\"rope_scaling\": {\"type\": \"linear\"}"), NULL},
+        {LLAMA("\"rope_scaling\": {\"type\": \"linear\"}"), "key factor of the scaling of RoPE is missing"},
+        {LLAMA("\"rope_scaling\": {\"type\": \"llama3\", \"factor\": null}"), "key factor of the scaling"},
         {LLAMA("\"rope_scaling\": {\"type\": \"linear\", \"factor\": 2, \"x\": 3}"), "key x of the scaling"},
         {LLAMA("\"rope_scaling\": {\"type\": \"yarn\", \"factor\": 2, \"truncate\": false}"), "key truncate"},
         {LLAMA("\"rope_scaling\": {\"type\": \"longrope\"}"), "key short_factor"},
@@ -601,7 +602,9 @@ static void test_turned(void **state) {
         values[i] = (float)i;
     for (int k = 0; k < 2; k++) {
         char config[512], name[128];
-        snprintf(config, sizeof config, "{\"model_type\": \"%s\", " SIZES "}", cases[k].model);
+        snprintf(config, sizeof config,
+                 "{\"model_type\": \"%s\", \"rope_scaling\": {\"type\": \"default\"}, " SIZES "}",
+                 cases[k].model);
         snprintf(name, sizeof name, "model.layers.0.%s.experts.gate_up_proj", cases[k].name);
         write_sound();
         write_text("config.json", config);

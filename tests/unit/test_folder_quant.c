@@ -218,7 +218,8 @@ static void test_mxfp4(void **state) {
     for (int i = 0; i < EXPERTS * ROWS; i++)
         scales[i] = (unsigned char)(100 + i), biases[i] = (float)i;
     write_sound();
-    write_text("config.json", "{\"model_type\": \"gpt_oss\", " SIZES "}");
+    write_text("config.json",
+               "{\"model_type\": \"gpt_oss\", \"rope_scaling\": {\"type\": \"default\"}, " SIZES "}");
 #define EXPERT "model.layers.0.mlp.experts.gate_up_proj_"
     struct raw_tensor raw[] = {{EXPERT "blocks", "U8", "2, 4, 1, 16", blocks, sizeof blocks},
                                {EXPERT "scales", "U8", "2, 4, 1", scales, sizeof scales},
@@ -503,7 +504,8 @@ static void test_refused(void **state) {
     assert_int_equal(t->view.dtype, DTYPE_COUNT); // weights_check() refuses it by this name
     assert_string_equal(t->type_name, "F8_E5M2");
     model_file_close(f);
-    write_text("config.json", "{\"model_type\": \"gpt_oss\", " SIZES "}");
+    write_text("config.json",
+               "{\"model_type\": \"gpt_oss\", \"rope_scaling\": {\"type\": \"default\"}, " SIZES "}");
     write_raw(
         (struct raw_tensor[]){{EXPERT "blocks", "U8", "0, 1, 9007199254740991, 9007199254740991", "", 0},
                               {EXPERT "scales", "U8", "0, 1, 1", "", 0}},

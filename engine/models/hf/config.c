@@ -63,12 +63,25 @@ static bool is_only(const struct jdoc *j, const struct jdoc_value *v, const char
                                                                : "") == 0;
 }
 
+// Keys with one value that Quire computes, where config.json is silent and transformers takes another.
+static bool check_absent(const struct hf_reader *r) {
+    const struct hf_key *k;
+    for (int i = 0; (k = hf_key_at(r->c->family, i)); i++) {
+        struct hf_found f = hf_find_key(r, k->theirs);
+        if (k->type != HF_ONLY || f.j == r->j || !f.v || is_only(f.j, f.v, k->ours))
+            continue;
+        jdoc_bad(r->j, r->err, "key %s is missing, expected %s", k->theirs, k->ours);
+        return false;
+    }
+    return true;
+}
+
 static bool check_keys(const struct hf_reader *r) {
     JDOC_EACH_KEY(r->j, key, r->text) {
         struct text_view name = jdoc_text(r->j, key);
         const struct hf_key *known = hf_key_find(r->c->family, name);
         if (known && known->type == HF_ONLY && !is_only(r->j, key + 1, known->ours))
-            return hf_refuse_value(r, known->theirs, (struct hf_found){r->j, key + 1}, known->ours);
+            return hf_refuse_value(r, known->theirs, (struct hf_found){.j = r->j, .v = key + 1}, known->ours);
         if (known || hf_is_neutral(r->j, key + 1) || !hf_key_is_suspect(name))
             continue;
         jdoc_bad(r->j, r->err,
@@ -76,7 +89,7 @@ static bool check_keys(const struct hf_reader *r) {
                  (int)(name.len < 96 ? name.len : 96), name.data, key->at, r->c->family->model_type);
         return false;
     }
-    return true;
+    return check_absent(r);
 }
 
 static bool check_activation(const struct hf_reader *r) {
@@ -103,20 +116,22 @@ static bool read_plain(const struct hf_reader *r) {
         bool no_state = r->c->state_heads == 0 && k->ours && strncmp(k->ours, "ssm.", 4) == 0;
         if (k != own || !k->ours || k->type == HF_ONLY || no_state)
             continue;
+        struct hf_found f = hf_find_key(r, k->theirs);
         if (k->type == HF_BOOL) {
             bool flag = false;
             if (!hf_read_flag(r, k->theirs, &flag))
                 return false;
-            if (hf_find_key(r, k->theirs).v)
+            if (f.v || f.null)
                 hf_bool(r->keys, hf_our_key(r, k->ours), flag, k->theirs);
             continue;
         }
         if (k->type == HF_INT ? !hf_read_size(r, k->theirs, false, &n) : !hf_read_number(r, k->theirs, &d))
             return false;
-        if (n >= 0)
-            hf_add_int(r, k->ours, n, k->theirs);
-        if (!isnan(d))
-            hf_add_float(r, k->ours, d, k->theirs);
+        // null is off: said as 0, or the architecture's own default would be taken
+        if (k->type == HF_INT && (n >= 0 || f.null))
+            hf_add_int(r, k->ours, f.null ? 0 : n, k->theirs);
+        if (k->type == HF_FLOAT && (!isnan(d) || f.null))
+            hf_add_float(r, k->ours, f.null ? 0 : d, k->theirs);
     }
     return true;
 }
@@ -245,10 +260,10 @@ static bool read_all(struct hf_reader *r, const struct jdoc *generation, const s
         !read_scales(r) || !hf_read_layers(r) || !hf_read_rope(r))
         return false;
     hf_str(r->keys, "general.architecture", view_of(r->c->arch), "model_type");
-    struct hf_found tied = {r->j, jdoc_get(r->j, r->text, "tie_word_embeddings")};
-    if (!tied.v)
-        tied.v = jdoc_get(r->j, root, "tie_word_embeddings");
-    if (!tied.v)
+    struct hf_found tied = hf_found_in(r->j, r->text, "tie_word_embeddings");
+    if (!tied.v && !tied.null)
+        tied = hf_found_in(r->j, root, "tie_word_embeddings");
+    if (!tied.v && !tied.null)
         tied = hf_find_key(r, hf_find_key(r, "tie_embedding").v ? "tie_embedding" : "tie_word_embeddings");
     r->c->tied = tied.v && tied.v->type == JDOC_TRUE;
     if (r->c->tied && r->c->factors[FACTOR_EMBED] != r->c->factors[FACTOR_HEAD])

@@ -17,7 +17,7 @@ static bool read_layer_types(const struct hf_reader *r, struct hf_found types, b
     JDOC_EACH(types.j, e, types.v) {
         bool window = jdoc_is(types.j, e, "sliding_attention");
         if (!window && !jdoc_is(types.j, e, "full_attention"))
-            return hf_refuse_value(r, "layer_types", (struct hf_found){types.j, e},
+            return hf_refuse_value(r, "layer_types", (struct hf_found){.j = types.j, .v = e},
                                    "full_attention or sliding_attention");
         if (windowed)
             windowed[i++] = window;
@@ -33,7 +33,7 @@ static bool read_layer_types(const struct hf_reader *r, struct hf_found types, b
 static bool read_pattern(const struct hf_reader *r, const char *key) {
     struct hf_found f = hf_find_key(r, key);
     int64_t n;
-    if (!f.v || !hf_key_find(r->c->family, view_of(key)))
+    if ((!f.v && !f.null) || !hf_key_find(r->c->family, view_of(key)))
         return true;
     if (jdoc_is(f.j, f.v, "LLLG"))
         n = 4;
@@ -46,14 +46,14 @@ static bool read_pattern(const struct hf_reader *r, const char *key) {
 // Llama 4: chunks in the layers that rotate, each fourth sees all.
 static bool read_chunks(const struct hf_reader *r) {
     struct hf_found types = hf_find_key(r, "layer_types");
-    int64_t size = 0, i = 0;
+    int64_t size = -1, i = 0;
     if (!hf_read_size(r, "attention_chunk_size", false, &size))
         return false;
-    if (size > 0)
+    if (size >= 0)
         hf_add_int(r, "attention.sliding_window", size, "attention_chunk_size");
     JDOC_EACH(types.j, e, types.v)
     if (!jdoc_is(types.j, e, i++ % 4 == 3 ? "full_attention" : "chunked_attention"))
-        return hf_refuse_value(r, "layer_types", (struct hf_found){types.j, e},
+        return hf_refuse_value(r, "layer_types", (struct hf_found){.j = types.j, .v = e},
                                "full_attention for each fourth layer and chunked_attention for the others");
     return true;
 }
@@ -61,12 +61,16 @@ static bool read_chunks(const struct hf_reader *r) {
 static bool read_window(const struct hf_reader *r) {
     int64_t window = 0, first = 0;
     bool used = true, any = false;
-    struct hf_found types = hf_find_key(r, "layer_types"), limit = hf_find_key(r, "max_window_layers");
+    struct hf_found types = hf_find_key(r, "layer_types"), limit = hf_find_key(r, "max_window_layers"),
+                    size = hf_find_key(r, "sliding_window");
+    const struct arch *a = arch_find(r->c->family->arch, strlen(r->c->family->arch));
     if (hf_key_find(r->c->family, view_of("attention_chunk_size")))
         return read_chunks(r);
     if (!hf_read_flag(r, "use_sliding_window", &used) || !hf_read_size(r, "sliding_window", false, &window) ||
         !hf_read_size(r, "max_window_layers", false, &first))
         return false;
+    if (size.null && a->window_rope && jdoc_get(&r->defaults, r->defaults.values, "sliding_window"))
+        return hf_refuse_value(r, "sliding_window", size, "a window: some layers rotate by it");
     window = used && !(limit.v && !types.v && first >= r->c->layers) ? window : 0;
     if (types.v && !read_layer_types(r, types, &any))
         return false;
@@ -99,7 +103,7 @@ static bool check_no_rope(const struct hf_reader *r) {
         return true;
     JDOC_EACH(f.j, e, f.v)
     if (!jdoc_integer(f.j, e, &rotates) || rotates != (i++ % 4 != 3))
-        return hf_refuse_value(r, "no_rope_layers", (struct hf_found){f.j, e},
+        return hf_refuse_value(r, "no_rope_layers", (struct hf_found){.j = f.j, .v = e},
                                "0 for each fourth layer and 1 for the others");
     return f.v->type == JDOC_ARRAY || hf_refuse_value(r, "no_rope_layers", f, "an array");
 }
@@ -114,7 +118,8 @@ static bool read_recurrent(const struct hf_reader *r, const char *kind, unsigned
         memset(recurrent, 1, (size_t)layers);
         JDOC_EACH(attending.j, e, attending.v) {
             if (!jdoc_integer(attending.j, e, &i) || i < 0 || i >= layers)
-                return hf_refuse_value(r, "full_attn_idxs", (struct hf_found){attending.j, e}, "a layer");
+                return hf_refuse_value(r, "full_attn_idxs", (struct hf_found){.j = attending.j, .v = e},
+                                       "a layer");
             recurrent[i] = 0;
         }
         *any = memchr(recurrent, 1, (size_t)layers) != NULL;
@@ -132,7 +137,7 @@ static bool read_recurrent(const struct hf_reader *r, const char *kind, unsigned
     JDOC_EACH(types.j, e, types.v) {
         recurrent[i] = jdoc_is(types.j, e, kind);
         if (!recurrent[i] && !jdoc_is(types.j, e, "full_attention") && !jdoc_is(types.j, e, "attention"))
-            return hf_refuse_value(r, "layer_types", (struct hf_found){types.j, e}, kind);
+            return hf_refuse_value(r, "layer_types", (struct hf_found){.j = types.j, .v = e}, kind);
         *any |= recurrent[i++];
     }
     return true;
@@ -238,7 +243,7 @@ static bool read_factors(const struct hf_reader *r, const char *key, int n, doub
     if (f.v->type != JDOC_ARRAY || (int64_t)f.v->len != n)
         return hf_refuse_value(r, key, f, n == 2 ? "an array of 2 numbers" : "an array of 5 numbers");
     JDOC_EACH(f.j, e, f.v)
-    if (!hf_take_number(r, key, (struct hf_found){f.j, e}, &factors[i++]))
+    if (!hf_take_number(r, key, (struct hf_found){.j = f.j, .v = e}, &factors[i++]))
         return false;
     return true;
 }
@@ -328,12 +333,12 @@ static bool read_llama4(const struct hf_reader *r) {
     JDOC_EACH(layers.j, e, layers.v) {
         next += step;
         if (!jdoc_integer(layers.j, e, &i) || i != next - 1)
-            return hf_refuse_value(r, "moe_layers", (struct hf_found){layers.j, e},
+            return hf_refuse_value(r, "moe_layers", (struct hf_found){.j = layers.j, .v = e},
                                    "the last of each interleave_moe_layer_step layers");
     }
-    if (norm.v && (norm.v->type == JDOC_TRUE) != (experts != 128))
+    if ((norm.v || norm.null) && (norm.v && norm.v->type == JDOC_TRUE) != (experts != 128))
         return hf_refuse_value(r, "use_qk_norm", norm, "true, or false with 128 experts");
-    if (tuned.v && hf_is_neutral(tuned.j, tuned.v) && jdoc_number(tuned.j, tuned.v) != 1)
+    if (tuned.null || (tuned.v && hf_is_neutral(tuned.j, tuned.v) && jdoc_number(tuned.j, tuned.v) != 1))
         scale = 0;
     if (length < 1 || length > 1 << 24)
         return hf_refuse_value(r, "floor_scale", hf_find_key(r, "floor_scale"), "1 to 2^24");
@@ -422,7 +427,7 @@ static bool read_sparsity(const struct hf_reader *r) {
     JDOC_EACH(f.j, e, f.v) {
         double p = jdoc_number(f.j, e);
         if (!(p >= 0 && p < 1))
-            return hf_refuse_value(r, key, (struct hf_found){f.j, e}, "at least 0 and below 1");
+            return hf_refuse_value(r, key, (struct hf_found){.j = f.j, .v = e}, "at least 0 and below 1");
         if (cut)
             cut[i++] = p > 0 ? (float)normal_quantile((double)(float)p) : -INFINITY;
     }

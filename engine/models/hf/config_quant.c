@@ -15,7 +15,7 @@ struct quant_reader {
 };
 
 static struct hf_found find(const struct quant_reader *p, const char *key) {
-    return (struct hf_found){p->j, jdoc_get(p->j, p->dict, key)};
+    return hf_found_in(p->j, p->dict, key);
 }
 
 // false, with a sentence that names the method.
@@ -112,7 +112,7 @@ static bool read_compressed(const struct quant_reader *p, struct hf_quantization
                                           "pack-quantized",       "dense",           "nvfp4-pack-quantized",
                                           "mxfp4-pack-quantized", "mixed-precision", NULL};
     static const char all[] = "float-, int-, naive-, pack-, nvfp4-pack- or mxfp4-pack-quantized";
-    struct hf_found sparse = {p->j, jdoc_get(p->j, find(p, "sparsity_config").v, "format")},
+    struct hf_found sparse = hf_found_in(p->j, find(p, "sparsity_config").v, "format"),
                     transforms = find(p, "transform_config");
     if (!find(p, "format").v || !is_one_of(p, "format", formats))
         return refuse(p, "format", all);

@@ -13,7 +13,7 @@ struct rope_reader {
 };
 
 static struct hf_found find_rope(const struct rope_reader *p, const char *key) {
-    return (struct hf_found){p->r->j, jdoc_get(p->r->j, p->dict, key)};
+    return hf_found_in(p->r->j, p->dict, key);
 }
 
 static bool read_rope_number(const struct rope_reader *p, const char *key, double *v) {
@@ -126,7 +126,7 @@ static const float *read_factors(const struct rope_reader *p, const char *key, i
     JDOC_EACH(f.j, e, f.v) {
         double d = jdoc_number(f.j, e);
         if (!isfinite(d)) {
-            hf_refuse_value(p->r, key, (struct hf_found){f.j, e}, "a finite number");
+            hf_refuse_value(p->r, key, (struct hf_found){.j = f.j, .v = e}, "a finite number");
             return NULL;
         }
         v[(*count)++] = (float)d;
@@ -198,8 +198,14 @@ static bool read_rope_type(struct rope_reader *p) {
     }
     if (jdoc_is(r->j, type.v, "longrope") || jdoc_is(r->j, type.v, "su"))
         return read_longrope(p);
-    if (jdoc_is(r->j, type.v, "yarn"))
+    if (jdoc_is(r->j, type.v, "yarn")) {
+        p->factor = p->factor > 0 ? p->factor : (double)r->c->context / p->original;
         return read_yarn(p);
+    }
+    if (p->factor == 0 && (jdoc_is(r->j, type.v, "llama3") || jdoc_is(r->j, type.v, "linear"))) {
+        jdoc_bad(r->j, r->err, "key factor of the scaling of RoPE is missing");
+        return false;
+    }
     if (jdoc_is(r->j, type.v, "llama3")) {
         add_scaling(p, "llama3");
         return copy_rope(p, "low_freq_factor", "rope.scaling.low_freq_factor") &&
@@ -215,7 +221,7 @@ static bool read_rope_type(struct rope_reader *p) {
 }
 
 bool hf_read_rope(struct hf_reader *r) {
-    struct hf_found f = hf_find_key(r, "rope_parameters"), window = {r->j, NULL};
+    struct hf_found f = hf_find_key(r, "rope_parameters"), window = {.j = r->j};
     struct rope_reader p = {.r = r, .theta = 10000, .original = (double)r->c->context};
     double part = NAN;
     if (!f.v)
@@ -227,6 +233,10 @@ bool hf_read_rope(struct hf_reader *r) {
         f.v = jdoc_get(r->j, f.v, "full_attention");
     }
     p.dict = f.v;
+    if (!f.v && has_fine_ramp(r->c)) {
+        jdoc_bad(r->j, r->err, "key rope_scaling is missing: transformers then takes YaRN");
+        return false;
+    }
     if (!check_rope_keys(&p) || !hf_read_number(r, "rope_theta", &p.theta) ||
         !hf_read_number(r, "rotary_emb_base", &p.theta) || !hf_read_number(r, "rotary_pct", &part) ||
         !hf_read_number(r, "global_rope_theta", &p.theta) || !read_rope_number(&p, "rope_theta", &p.theta) ||

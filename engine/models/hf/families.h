@@ -13,3 +13,5 @@ const struct hf_key *hf_key_find(const struct hf_family *f, struct text_view key
 const struct hf_key *hf_key_at(const struct hf_family *f, int i); // of both lists; NULL behind the last
 // Whether an unknown key sounds like mathematics.
 bool hf_key_is_suspect(struct text_view key);
+// Whether a size or number may be null: off, or what follows from other keys. Null of another one is refused.
+bool hf_key_may_be_null(const char *key);

@@ -281,18 +281,24 @@ static const struct hf_key granite_moe_keys[] = {
 
 // ---- families
 
+#define DEEPSEEK3                                                                                            \
+    "{\"norm_topk_prob\": true, \"routed_scaling_factor\": 2.5, \"n_group\": 8, \"topk_group\": 4}"
 const struct hf_family hf_expert_families[] = {
-    {"qwen3_moe", "qwen3moe", .names = expert_names, .keys = qwen3_moe_keys},
-    {"mixtral", "llama", .adjacent = true, .names = mixtral_names, .keys = mixtral_keys},
+    {"qwen3_moe", "qwen3moe", .names = expert_names, .keys = qwen3_moe_keys,
+     .defaults = "{\"norm_topk_prob\": false, " NO_WINDOW "}"},
+    {"mixtral", "llama", .adjacent = true, .names = mixtral_names, .keys = mixtral_keys,
+     .defaults = "{\"rope_theta\": 1000000}"},
     {"phimoe", "phimoe", .names = mixtral_names, .keys = phimoe_keys,
      .defaults = "{\"rope_theta\": 1000000, \"num_key_value_heads\": 8, \"num_local_experts\": 16,"
                  "\"num_experts_per_tok\": 2}"},
-    {"gpt_oss", "gpt-oss", .names = gpt_oss_names, .keys = gpt_oss_keys},
-    {"qwen2_moe", "qwen2moe", .names = qwen2_moe_names, .keys = qwen2_moe_keys},
+    {"gpt_oss", "gpt-oss", .names = gpt_oss_names, .keys = gpt_oss_keys,
+     .defaults = "{\"rope_theta\": 150000}"},
+    {"qwen2_moe", "qwen2moe", .names = qwen2_moe_names, .keys = qwen2_moe_keys,
+     .defaults = "{" NO_WINDOW "}"},
     {"olmoe", "olmoe", .names = expert_names, .keys = olmoe_keys,
      .defaults = "{\"num_experts\": 64, \"num_experts_per_tok\": 8}"},
     {"glm4_moe", "glm4moe", .names = glm4_moe_names, .keys = sigmoid_keys,
-     .defaults = "{\"partial_rotary_factor\": 0.5}"},
+     .defaults = "{\"partial_rotary_factor\": 0.5, \"norm_topk_prob\": true}"},
     {"dots1", "dots1", .names = dots1_names, .keys = sigmoid_keys, .defaults = "{\"norm_topk_prob\": false}"},
     {"ernie4_5_moe", "ernie4_5-moe", .names = ernie_moe_names, .keys = ernie_moe_keys,
      .defaults =
@@ -308,12 +314,10 @@ const struct hf_family hf_expert_families[] = {
          "\"interleave_moe_layer_step\": 1}"},
     {"deepseek_v2", "deepseek2", .names = deepseek_names, .keys = deepseek2_keys,
      .defaults = "{\"norm_topk_prob\": false}"},
-    {"deepseek_v3", "deepseek2", .names = deepseek_names, .keys = deepseek3_keys,
-     .defaults = "{\"norm_topk_prob\": true}"},
-    {"kimi_k2", "deepseek2", .names = deepseek_names, .keys = deepseek3_keys,
-     .defaults = "{\"norm_topk_prob\": true}"},
+    {"deepseek_v3", "deepseek2", .names = deepseek_names, .keys = deepseek3_keys, .defaults = DEEPSEEK3},
+    {"kimi_k2", "deepseek2", .names = deepseek_names, .keys = deepseek3_keys, .defaults = DEEPSEEK3},
     {"glm4_moe_lite", "deepseek2", .names = deepseek_names, .keys = deepseek3_keys,
-     .defaults = "{\"norm_topk_prob\": true}"},
+     .defaults = "{\"norm_topk_prob\": true, \"routed_scaling_factor\": 1.8}"},
     {"minicpm3", "minicpm3", .names = deepseek_names, .keys = minicpm3_keys, .defaults = "{" TIED "}"},
     {.model_type = NULL},
 };

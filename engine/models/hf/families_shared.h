@@ -11,6 +11,7 @@
         "attention_multiplier", "attention.scale", HF_FLOAT                                                  \
     }
 #define TIED "\"tie_word_embeddings\": true"
+#define NO_WINDOW "\"use_sliding_window\": false"
 #define GRANITE_DEFAULTS                                                                                     \
     "\"embedding_multiplier\": 1, \"residual_multiplier\": 1, \"logits_scaling\": 1, "                       \
     "\"attention_multiplier\": 1"

@@ -306,6 +306,7 @@ static const struct hf_family nemotron_h_moe = {"nemotron_h",
                                                 .names = nemotron_h_moe_names,
                                                 .whole = nemotron_h_whole,
                                                 .keys = nemotron_h_moe_keys,
+                                                .defaults = "{\"norm_topk_prob\": true}",
                                                 .aliases = nemotron_h_aliases};
 const struct hf_family hf_state_families[] = {
     {"granitemoehybrid", "granitehybrid", .adjacent = true, .names = granite_hybrid_names,

@@ -285,13 +285,18 @@ const struct jdoc_value *jdoc_after(const struct jdoc *j, const struct jdoc_valu
     return next < j->values + v->next ? next : NULL;
 }
 
-const struct jdoc_value *jdoc_get(const struct jdoc *j, const struct jdoc_value *v, const char *key) {
+const struct jdoc_value *jdoc_find(const struct jdoc *j, const struct jdoc_value *v, const char *key) {
     if (!v || v->type != JDOC_OBJECT)
         return NULL;
     JDOC_EACH_KEY(j, k, v)
     if (jdoc_is(j, k, key))
-        return k[1].type == JDOC_NULL ? NULL : k + 1;
+        return k + 1;
     return NULL;
+}
+
+const struct jdoc_value *jdoc_get(const struct jdoc *j, const struct jdoc_value *v, const char *key) {
+    const struct jdoc_value *found = jdoc_find(j, v, key);
+    return found && found->type != JDOC_NULL ? found : NULL;
 }
 
 struct text_view jdoc_text(const struct jdoc *j, const struct jdoc_value *v) {

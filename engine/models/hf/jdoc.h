@@ -36,7 +36,8 @@ void jdoc_free(struct jdoc *j);
 enum status jdoc_bad(const struct jdoc *j, struct err *err, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
-// The value of a key of an object. NULL: absent or null, or v is NULL or no object.
+// The value of a key of an object. NULL: absent, or v is NULL or no object; jdoc_get(): or null.
+const struct jdoc_value *jdoc_find(const struct jdoc *j, const struct jdoc_value *v, const char *key);
 const struct jdoc_value *jdoc_get(const struct jdoc *j, const struct jdoc_value *v, const char *key);
 // The first element of an array or key of an object (its value is the next one in the list), and the one after it; NULL:
 // none, or v is NULL or neither.

@@ -3,28 +3,32 @@
 #include <math.h>
 #include <string.h>
 
+struct hf_found hf_found_in(const struct jdoc *j, const struct jdoc_value *object, const char *key) {
+    const struct jdoc_value *v = jdoc_find(j, object, key);
+    bool null = v && v->type == JDOC_NULL;
+    return (struct hf_found){.j = j, .v = null ? NULL : v, .null = null ? v : NULL};
+}
+
 struct hf_found hf_find_key(const struct hf_reader *r, const char *key) {
-    struct hf_found f = {r->j, jdoc_get(r->j, r->text, key)};
-    for (const struct hf_alias *a = r->c->family->aliases; !f.v && a && a->key; a++)
+    struct hf_found f = hf_found_in(r->j, r->text, key);
+    for (const struct hf_alias *a = r->c->family->aliases; !f.v && !f.null && a && a->key; a++)
         if (strcmp(a->key, key) == 0)
-            f.v = jdoc_get(r->j, r->text, a->theirs);
-    if (!f.v && r->defaults.num)
-        f = (struct hf_found){&r->defaults, jdoc_get(&r->defaults, r->defaults.values, key)};
-    return f;
+            f = hf_found_in(r->j, r->text, a->theirs);
+    return f.v || f.null || !r->defaults.num ? f : hf_found_in(&r->defaults, r->defaults.values, key);
 }
 
 bool hf_refuse_value(const struct hf_reader *r, const char *key, struct hf_found f, const char *expected) {
-    struct text_view s = jdoc_text(f.j, f.v);
-    bool shown = f.v->type == JDOC_NUMBER || f.v->type == JDOC_STRING;
-    jdoc_bad(r->j, r->err, "key %.64s at byte %u is %s%.*s, expected %s", key, f.v->at,
-             shown ? "" : jdoc_type_name(f.v), shown ? (int)(s.len < 64 ? s.len : 64) : 0, s.data, expected);
+    const struct jdoc_value *v = f.v ? f.v : f.null;
+    struct text_view s = jdoc_text(f.j, v);
+    bool shown = v->type == JDOC_NUMBER || v->type == JDOC_STRING;
+    jdoc_bad(r->j, r->err, "key %.64s at byte %u is %s%.*s, expected %s", key, v->at,
+             shown ? "" : jdoc_type_name(v), shown ? (int)(s.len < 64 ? s.len : 64) : 0, s.data, expected);
     return false;
 }
 
-// Into *v, which stays where the key is absent.
 bool hf_take_number(const struct hf_reader *r, const char *key, struct hf_found f, double *v) {
     double d = f.v ? jdoc_number(f.j, f.v) : 0;
-    if (f.v && !isfinite(d))
+    if ((f.v && !isfinite(d)) || (f.null && !hf_key_may_be_null(key)))
         return hf_refuse_value(r, key, f, "a finite number");
     if (f.v)
         *v = d;
@@ -37,6 +41,8 @@ bool hf_read_number(const struct hf_reader *r, const char *key, double *v) {
 
 bool hf_read_size(const struct hf_reader *r, const char *key, bool required, int64_t *v) {
     struct hf_found f = hf_find_key(r, key);
+    if (f.null && !hf_key_may_be_null(key))
+        return hf_refuse_value(r, key, f, "an integer");
     if (!f.v && required) {
         jdoc_bad(r->j, r->err, "key %s is missing", key);
         return false;
@@ -47,7 +53,8 @@ bool hf_read_size(const struct hf_reader *r, const char *key, bool required, int
     if (list && list->len && jdoc_integer(f.j, f.v, v))
         JDOC_EACH(f.j, e, list)
     if (!jdoc_integer(f.j, e, &other) || other != *v)
-        return hf_refuse_value(r, key, (struct hf_found){f.j, e}, "the same integer for all layers");
+        return hf_refuse_value(r, key, (struct hf_found){.j = f.j, .v = e},
+                               "the same integer for all layers");
     if (f.v && (!jdoc_integer(f.j, f.v, v) || *v < 0 || *v > INT32_MAX))
         return hf_refuse_value(r, key, f, "an integer from 0 to 2^31");
     return true;
@@ -57,8 +64,8 @@ bool hf_read_flag(const struct hf_reader *r, const char *key, bool *v) {
     struct hf_found f = hf_find_key(r, key);
     if (f.v && f.v->type != JDOC_TRUE && f.v->type != JDOC_FALSE)
         return hf_refuse_value(r, key, f, "true or false");
-    if (f.v)
-        *v = f.v->type == JDOC_TRUE;
+    if (f.v || f.null)
+        *v = f.v && f.v->type == JDOC_TRUE;
     return true;
 }
 

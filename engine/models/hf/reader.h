@@ -14,19 +14,22 @@ struct hf_reader {
     struct err *err;
 };
 
-struct hf_found { // a value, in config.json or the defaults; v NULL: absent
+// A value, in config.json or the defaults. A key is in one of three states: it has a value (v), it is null (null), for
+// which no default is taken, or it is absent.
+struct hf_found {
     const struct jdoc *j;
-    const struct jdoc_value *v;
+    const struct jdoc_value *v, *null; // at most one of them, where it stands
 };
 
 struct hf_found hf_find_key(const struct hf_reader *r, const char *key);
+struct hf_found hf_found_in(const struct jdoc *j, const struct jdoc_value *object, const char *key);
 // Returns false, with a sentence in err.
 bool hf_refuse_value(const struct hf_reader *r, const char *key, struct hf_found f, const char *expected);
-// Into *v, which stays as it is where the key is absent. false: err.
+// Into *v, which stays as it is where the key is absent, and where it is null and hf_key_may_be_null(). false: err.
 bool hf_take_number(const struct hf_reader *r, const char *key, struct hf_found f, double *v);
 bool hf_read_number(const struct hf_reader *r, const char *key, double *v);
 bool hf_read_size(const struct hf_reader *r, const char *key, bool required, int64_t *v);
-bool hf_read_flag(const struct hf_reader *r, const char *key, bool *v);
+bool hf_read_flag(const struct hf_reader *r, const char *key, bool *v); // null is false, as in Python
 // Whether a value says that what its key is about is off, or changes nothing.
 bool hf_is_neutral(const struct jdoc *j, const struct jdoc_value *v);
 

@@ -1,0 +1,102 @@
+// config.json, whose keys are absent, null or have a value, as transformers takes each (configuration_*.py).
+#include "folder_fixture.h"
+
+#include "models/hf/config.h"
+
+#include <math.h>
+
+#define C(type, more) "{\"model_type\": \"" type "\", " SIZES more "}"
+
+static enum status read_config(const char *text, struct hf_keys *keys, struct err *err) {
+    struct jdoc j;
+    struct hf_config c;
+    char *copy = malloc(strlen(text) + 1);
+    assert_non_null(copy);
+    enum status st = jdoc_parse(&j, "config.json", strcpy(copy, text), strlen(text), err);
+    st = st ? st : hf_config_read(&j, NULL, NULL, keys, &c, err);
+    jdoc_free(&j);
+    return st;
+}
+
+static double number(const struct meta *m) {
+    char text[32];
+    const char *said = meta_text(m, text, sizeof text);
+    return strcmp(said, "true") == 0 ? 1 : strcmp(said, "false") == 0 ? 0 : strtod(said, NULL);
+}
+
+// Null of a key without which nothing is computed, and keys whose absence means what Quire does not compute.
+static void test_refused(void **state) {
+    (void)state;
+    static const struct {
+        const char *config, *word;
+    } cases[] = {
+        {C("llama", ", \"rope_theta\": null"),
+         "key rope_theta at byte 226 is null, expected a finite number"},
+        {C("gemma2", ", \"query_pre_attn_scalar\": null"), "query_pre_attn_scalar at byte"},
+        {C("gemma3_text", ", \"rope_local_base_freq\": null"), "rope_local_base_freq at byte"},
+        {C("gemma3_text", ", \"sliding_window\": null"), "sliding_window at byte"},
+        {C("gemma3_text", ", \"sliding_window_pattern\": null"), "sliding_window_pattern at byte"},
+        {C("granite", ", \"logits_scaling\": null"), "logits_scaling at byte"},
+        {C("stablelm", ", \"layer_norm_eps\": null"), "layer_norm_eps at byte"},
+        {C("roberta", ", \"pad_token_id\": null"), "pad_token_id at byte"},
+        {C("llama4_text", ", \"attention_chunk_size\": null"), "attention_chunk_size at byte"},
+        {C("llama4_text", ", \"num_local_experts\": 2, \"use_qk_norm\": null"), "use_qk_norm at byte"},
+        {C("glm4_moe", ", \"routed_scaling_factor\": null"), "routed_scaling_factor at byte"},
+        {C("llama", ", \"rope_scaling\": {\"type\": \"linear\", \"factor\": 2, \"rope_theta\": null}"),
+         "rope_theta at byte"},
+        {C("gpt_oss", ""), "key rope_scaling is missing"},
+        {C("qwen3_moe", ""), "key norm_topk_prob is missing, expected true"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct hf_keys keys = {0};
+        struct err err = {0};
+        if (read_config(cases[i].config, &keys, &err) == STATUS_OK || !strstr(err.msg, cases[i].word))
+            fail_msg("%s: expected '%s', got '%s'", cases[i].config, cases[i].word, err.msg);
+        hf_keys_free(&keys);
+    }
+}
+
+// For null no default of the family is taken: it is off, false, or follows from other keys.
+static void test_read(void **state) {
+    (void)state;
+    static const struct {
+        const char *config, *key;
+        double value; // NAN: the key is not there
+    } cases[] = {
+        {C("gemma2", ""), "gemma2.final_logit_softcapping", 30},
+        {C("gemma2", ", \"final_logit_softcapping\": null"), "gemma2.final_logit_softcapping", 0},
+        {C("gemma2", ", \"final_logit_softcapping\": null"), "gemma2.attn_logit_softcapping", 50},
+        {C("gemma2", ", \"attn_logit_softcapping\": null"), "gemma2.attn_logit_softcapping", 0},
+        {C("gemma3n_text", ", \"final_logit_softcapping\": null"), "gemma3n.final_logit_softcapping", 0},
+        {C("qwen3", ", \"head_dim\": null"), "qwen3.attention.key_length", 4},
+        {C("mistral", ""), "llama.attention.sliding_window", 4096},
+        {C("mistral", ", \"sliding_window\": null"), "llama.attention.sliding_window", NAN},
+        {C("exaone4", ", \"sliding_window\": null"), "exaone4.attention.sliding_window", NAN},
+        {C("qwen2", ", \"sliding_window\": 8, \"max_window_layers\": 0"), "qwen2.attention.sliding_window",
+         NAN},
+        {C("qwen2", ", \"sliding_window\": 8, \"max_window_layers\": 0, \"use_sliding_window\": true"),
+         "qwen2.attention.sliding_window", 8},
+        {C("gpt_neox", ""), "gptneox.use_parallel_residual", 1},
+        {C("gpt_neox", ", \"use_parallel_residual\": null"), "gptneox.use_parallel_residual", 0},
+        {C("phi", ", \"partial_rotary_factor\": null"), "phi2.rope.dimension_count", NAN},
+        {C("mixtral", ""), "llama.rope.freq_base", 1e6},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct hf_keys keys = {0};
+        struct err err = {0};
+        double v = NAN;
+        if (read_config(cases[i].config, &keys, &err) != STATUS_OK)
+            fail_msg("%s: %s", cases[i].config, err.msg);
+        for (size_t k = 0; k < keys.num; k++)
+            if (strcmp(keys.items[k].key.data, cases[i].key) == 0)
+                v = number(&keys.items[k]);
+        if (isnan(cases[i].value) ? !isnan(v) : v != cases[i].value)
+            fail_msg("%s: %s is %g, expected %g", cases[i].config, cases[i].key, v, cases[i].value);
+        hf_keys_free(&keys);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_refused), cmocka_unit_test(test_read)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -53,11 +53,13 @@ bool config_pooling(struct config_reader *r, struct model_config *c) {
     c->pooling = (enum pooling)r->h.pooling;
     c->rank_pooling = !r->arch->encoder ? POOLING_LAST : r->arch->ranks_mean ? POOLING_MEAN : POOLING_CLS;
     c->ranks = c->pooling == POOLING_RANK;
-    int64_t ranks_by = c->rank_pooling; // these keys are of folders
+    int64_t ranks_by = c->rank_pooling, longest = r->h.context; // these keys are of folders
     bool normalize = true;
     if (meta_int(r->f, "quire.rank_pooling", false, POOLING_MEAN, POOLING_LAST, &ranks_by, r->err) ||
+        meta_int(r->f, "quire.max_seq_length", false, 1, INT32_MAX, &longest, r->err) ||
         meta_bool(r->f, "quire.normalize", &normalize, r->err))
         return false;
+    c->max_context = longest < r->h.context ? (int)longest : r->h.context;
     c->rank_pooling = (enum pooling)ranks_by;
     c->raw_vectors = !normalize;
     if (c->ranks)

@@ -270,7 +270,6 @@ enum status model_config_read(const struct model_file *f, struct model_config *c
     c->num_layers = r.h.layers - r.h.nextn;
     c->num_nextn = r.h.nextn;
     c->hidden = r.h.hidden;
-    c->max_context = r.h.context;
     c->norm = r.arch->norm;
     c->norm_eps = r.h.norm_eps;
     c->norm_bias = config_has_biases(&r, r.arch->norm_bias, WEIGHT_NORM);

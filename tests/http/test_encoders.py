@@ -78,6 +78,19 @@ def test_added_tokens(start):
     assert embed(server, "") == embed(server, [1, 2])
 
 
+def test_length(start, tmp_path):
+    """A text has as many tokens as sentence-transformers looks at, and is cut where the request says so."""
+    copy = tmp_path / "copy"
+    shutil.copytree(MODELS / "bert", copy)
+    (copy / "sentence_bert_config.json").write_text('{"max_seq_length": 6, "do_lower_case": false}')
+    server, text = start(model=copy), "a hill in the north"
+    ids = server.post("/tokenize", {"prompt": text}).json()["tokens"]
+    assert server.get("/v1/models").json()["data"][0]["max_model_len"] == 6 < len(ids)
+    check_error(server.post("/v1/embeddings", {"input": text}), 400)
+    cut = embed(start(model=MODELS / "bert"), ids[:5] + [2])
+    assert embed(server, text, truncate_prompt_tokens=-1) == embed(server, ids[:5] + [2]) == cut
+
+
 def test_hostile_folders(tmp_path):
     """What a folder of sentence-transformers may not ask for is refused by name."""
     copy = tmp_path / "copy"

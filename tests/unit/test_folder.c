@@ -504,6 +504,47 @@ static void test_modules(void **state) {
     rmdir(path);
 }
 
+// How many tokens of a text they look at: of 64, what the module says, or else the tokenizer.
+static void test_length(void **state) {
+    (void)state;
+    static const struct {
+        const char *module, *tokenizer, *word; // word NULL: must be right
+        int length;
+    } cases[] = {
+        {"{\"max_seq_length\": 16, \"do_lower_case\": false}", "{\"model_max_length\": 32}", NULL, 16},
+        {"{\"max_seq_length\": 100}", "{}", NULL, 64},
+        {"{\"max_seq_length\": null}", "{\"model_max_length\": 32}", NULL, 32},
+        {NULL, "{\"model_max_length\": 32}", NULL, 32},
+        {NULL, "{\"model_max_length\": 1000000000000000019884624838656}", NULL, 64},
+        {"{\"max_seq_length\": 0}", "{}", "max_seq_length", 0},
+        {"{\"max_seq_length\": \"16\"}", "{}", "max_seq_length", 0},
+        {"{\"do_lower_case\": true}", "{}", "do_lower_case", 0},
+    };
+    char path[128];
+    snprintf(path, sizeof path, "%s/1_Pooling", folder);
+    assert_int_equal(mkdir(path, 0700), 0);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct err err = {0};
+        struct model_config config = {0};
+        write_sound();
+        write_text("modules.json", MODULES(""));
+        write_text("1_Pooling/config.json", "{\"pooling_mode_cls_token\": true}");
+        write_text("tokenizer_config.json", cases[i].tokenizer);
+        remove_file("sentence_bert_config.json");
+        if (cases[i].module)
+            write_text("sentence_bert_config.json", cases[i].module);
+        expect(cases[i].tokenizer, cases[i].word);
+        struct model_file *f = cases[i].word ? NULL : model_file_open(folder, &err);
+        if (f && (model_config_read(f, &config, &err) != STATUS_OK || config.max_context != cases[i].length))
+            fail_msg("case %zu: length %d, expected %d", i, config.max_context, cases[i].length);
+        model_file_close(f);
+    }
+    remove_file("1_Pooling/config.json");
+    remove_file("modules.json");
+    remove_file("sentence_bert_config.json");
+    rmdir(path);
+}
+
 static void test_cut(void **state) {
     (void)state;
     static const char *const files[] = {"config.json", "tokenizer.json", "model.safetensors"};
@@ -627,10 +668,10 @@ static void test_turned(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_json),       cmocka_unit_test(test_header), cmocka_unit_test(test_config),
-        cmocka_unit_test(test_vocabulary), cmocka_unit_test(test_tokens), cmocka_unit_test(test_files),
-        cmocka_unit_test(test_modules),    cmocka_unit_test(test_cut),    cmocka_unit_test(test_tensors),
-        cmocka_unit_test(test_turned),
+        cmocka_unit_test(test_json),       cmocka_unit_test(test_header),  cmocka_unit_test(test_config),
+        cmocka_unit_test(test_vocabulary), cmocka_unit_test(test_tokens),  cmocka_unit_test(test_files),
+        cmocka_unit_test(test_length),     cmocka_unit_test(test_modules), cmocka_unit_test(test_cut),
+        cmocka_unit_test(test_tensors),    cmocka_unit_test(test_turned),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

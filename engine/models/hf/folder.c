@@ -88,7 +88,8 @@ static bool read_keys(struct folder *d, struct err *err) {
     ok = ok && hf_config_read(&j[CONFIG], j[GENERATION].num ? &j[GENERATION] : NULL,
                               j[QUANTIZATION].num ? &j[QUANTIZATION] : NULL, &d->keys, &d->config,
                               err) == STATUS_OK;
-    ok = ok && hf_sentence_read(&d->files, &j[CONFIG], &d->keys, &d->config, err);
+    ok = ok && hf_sentence_read(&d->files, &j[CONFIG], &j[TOKENIZER], &j[TOKENIZER_CONFIG], &d->keys,
+                                &d->config, err);
     struct hf_vocab_files files = {.tokenizer = &j[TOKENIZER],
                                    .config = j[TOKENIZER_CONFIG].num ? &j[TOKENIZER_CONFIG] : NULL,
                                    .special_map = j[SPECIAL_MAP].num ? &j[SPECIAL_MAP] : NULL};

@@ -64,6 +64,43 @@ static bool read_dense(struct hf_files *d, const struct jdoc *modules, const str
     return ok;
 }
 
+// Whether a normalizer of tokenizer.json, or one of a sequence, makes letters small.
+static bool lowers(const struct jdoc *j, const struct jdoc_value *v) {
+    const struct jdoc_value *type = jdoc_get(j, v, "type"), *flag = jdoc_get(j, v, "lowercase");
+    bool any = jdoc_is(j, type, "Lowercase") ||
+               (jdoc_is(j, type, "BertNormalizer") && (!flag || flag->type == JDOC_TRUE));
+    JDOC_EACH(j, part, jdoc_get(j, v, "normalizers"))
+    any |= lowers(j, part);
+    return any;
+}
+
+// How many tokens of a text are looked at: what the module of the model says, or else its tokenizer. false: err.
+static bool read_length(struct hf_files *d, const struct jdoc *tokenizer, const struct jdoc *tokenizer_config,
+                        struct hf_keys *keys, struct err *err) {
+    static const char *const names[] = {"sentence_bert_config.json", "sentence_roberta_config.json",
+                                        "sentence_xlm-roberta_config.json"};
+    struct jdoc j = {.num = 0};
+    bool ok = true;
+    int64_t length = 0;
+    for (int i = 0; ok && !j.num && i < 3; i++)
+        ok = hf_files_json(d, names[i], false, MAX_BYTES, &j, err);
+    const struct jdoc_value *said = jdoc_get(&j, j.values, "max_seq_length"),
+                            *lower = jdoc_get(&j, j.values, "do_lower_case");
+    if (ok && said && (!jdoc_integer(&j, said, &length) || length < 1))
+        ok = jdoc_bad(&j, err, "key max_seq_length is no positive integer") == STATUS_OK;
+    if (ok && lower && lower->type == JDOC_TRUE &&
+        !lowers(tokenizer, jdoc_get(tokenizer, tokenizer->values, "normalizer")))
+        ok = jdoc_bad(&j, err, "key do_lower_case is true, and the tokenizer does not make letters small") ==
+             STATUS_OK;
+    if (!said)
+        jdoc_integer(tokenizer_config,
+                     jdoc_get(tokenizer_config, tokenizer_config->values, "model_max_length"), &length);
+    if (ok && length > 0 && length <= INT32_MAX)
+        hf_int(keys, "quire.max_seq_length", length, said ? "max_seq_length" : "model_max_length");
+    jdoc_free(&j);
+    return ok;
+}
+
 // false: err.
 static bool read_modules(struct hf_files *d, const struct jdoc *j, struct hf_keys *keys, struct hf_config *c,
                          struct err *err) {
@@ -96,8 +133,9 @@ static bool read_modules(struct hf_files *d, const struct jdoc *j, struct hf_key
     return true;
 }
 
-bool hf_sentence_read(struct hf_files *d, const struct jdoc *config, struct hf_keys *keys,
-                      struct hf_config *c, struct err *err) {
+bool hf_sentence_read(struct hf_files *d, const struct jdoc *config, const struct jdoc *tokenizer,
+                      const struct jdoc *tokenizer_config, struct hf_keys *keys, struct hf_config *c,
+                      struct err *err) {
     const struct jdoc_value *list = jdoc_get(config, config->values, "architectures"),
                             *kind = jdoc_first(config, list),
                             *pooling = jdoc_get(config, config->values, "classifier_pooling");
@@ -113,7 +151,7 @@ bool hf_sentence_read(struct hf_files *d, const struct jdoc *config, struct hf_k
     struct jdoc j = {.num = 0};
     bool ok = hf_files_json(d, "modules.json", false, MAX_BYTES, &j, err);
     if (ok && j.num)
-        ok = read_modules(d, &j, keys, c, err);
+        ok = read_modules(d, &j, keys, c, err) && read_length(d, tokenizer, tokenizer_config, keys, err);
     jdoc_free(&j);
     return ok;
 }

@@ -351,7 +351,8 @@ static void test_tokens(void **state) {
     write_text("tokenizer_config.json",
                "{\"bos_token\": {\"content\": \"<s>\"}, \"eos_token\": \"a\", \"chat_template\": [{\"name\": "
                "\"default\", \"template\": \"T\"}], \"model_max_length\": 1000000000000000019884624838656}");
-    write_text("generation_config.json", "{\"eos_token_id\": [3, 4], \"temperature\": 0.5, \"top_k\": 3}");
+    write_text("generation_config.json",
+               "{\"eos_token_id\": [3, 4], \"temperature\": 0.5, \"top_k\": 3, \"top_p\": null}");
     struct tokenizer *t = tokenizer_open(folder, &err);
     if (!t)
         fail_msg("%s", err.msg);
@@ -379,6 +380,34 @@ static void test_tokens(void **state) {
     t = tokenizer_open(folder, &err);
     assert_memory_equal(tokenizer_chat_template(t, &len), "U", 1);
     tokenizer_free(t);
+}
+
+// Which of two files names the first token: null says that there is none, and does not ask the other.
+static void test_named_tokens(void **state) {
+    (void)state;
+    static const struct {
+        const char *config, *map;
+        int bos;
+    } cases[] = {
+        {"{\"bos_token\": \"<s>\"}", NULL, 1},
+        {"{}", "{\"bos_token\": {\"content\": \"<s>\"}}", 1},
+        {"{\"bos_token\": null, \"added_tokens_decoder\": {}}", "{\"bos_token\": \"<s>\"}", -1},
+        {"{\"bos_token\": null}", "{\"bos_token\": \"<s>\"}", 1},
+        {"{\"bos_token\": \"a\", \"added_tokens_decoder\": {}}", "{\"bos_token\": \"<s>\"}", 3},
+        {"{\"bos_token\": \"a\"}", "{\"bos_token\": \"<s>\"}", 1},
+        {"{\"bos_token\": \"a\"}", "{\"bos_token\": null}", -1},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct err err = {0};
+        write_sound();
+        write_text("tokenizer_config.json", cases[i].config);
+        if (cases[i].map)
+            write_text("special_tokens_map.json", cases[i].map);
+        struct tokenizer *t = tokenizer_open(folder, &err);
+        if (!t || tokenizer_bos(t) != cases[i].bos)
+            fail_msg("case %zu: %s%d, expected %d", i, err.msg, t ? (int)tokenizer_bos(t) : 0, cases[i].bos);
+        tokenizer_free(t);
+    }
 }
 
 static void link_file(const char *target, const char *name) {
@@ -668,10 +697,10 @@ static void test_turned(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_json),       cmocka_unit_test(test_header),  cmocka_unit_test(test_config),
-        cmocka_unit_test(test_vocabulary), cmocka_unit_test(test_tokens),  cmocka_unit_test(test_files),
-        cmocka_unit_test(test_length),     cmocka_unit_test(test_modules), cmocka_unit_test(test_cut),
-        cmocka_unit_test(test_tensors),    cmocka_unit_test(test_turned),
+        cmocka_unit_test(test_json),         cmocka_unit_test(test_header),  cmocka_unit_test(test_config),
+        cmocka_unit_test(test_vocabulary),   cmocka_unit_test(test_tokens),  cmocka_unit_test(test_files),
+        cmocka_unit_test(test_named_tokens), cmocka_unit_test(test_length),  cmocka_unit_test(test_modules),
+        cmocka_unit_test(test_cut),          cmocka_unit_test(test_tensors), cmocka_unit_test(test_turned),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

@@ -4,15 +4,17 @@
 #include <stdio.h>
 
 // The id of the token that a key of tokenizer_config.json or special_tokens_map.json names: a string, or an object with
-// its content. -1: none.
+// its content. -1: none, also where the first that has the key says null. As in transformers the map goes first beside
+// configurations of old, which do not list the added tokens.
 static int64_t named_token(const struct vocab_reader *r, const char *key) {
-    const struct jdoc *const docs[] = {r->config, r->special_map};
+    bool lists = r->config && jdoc_get(r->config, r->config->values, "added_tokens_decoder");
+    const struct jdoc *const docs[] = {lists ? r->config : r->special_map,
+                                       lists ? r->special_map : r->config};
     for (int i = 0; i < 2; i++) {
-        const struct jdoc_value *v = docs[i] ? jdoc_get(docs[i], docs[i]->values, key) : NULL;
-        if (v && v->type == JDOC_OBJECT)
-            v = jdoc_get(docs[i], v, "content");
-        if (v && v->type == JDOC_STRING)
-            return hf_vocab_find(r, jdoc_text(docs[i], v));
+        const struct jdoc_value *v = docs[i] ? jdoc_find(docs[i], docs[i]->values, key) : NULL;
+        const struct jdoc_value *text = v && v->type == JDOC_OBJECT ? jdoc_get(docs[i], v, "content") : v;
+        if (v)
+            return text && text->type == JDOC_STRING ? hf_vocab_find(r, jdoc_text(docs[i], text)) : -1;
     }
     return -1;
 }

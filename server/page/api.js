@@ -9,24 +9,44 @@ export class ApiError extends Error {
   }
 }
 
-// ---- storage, which a browser may refuse
+// ---- storage, which a browser may refuse or find full. `session`: of this tab only
 
-export function load(name, otherwise) {
+const storage = (kind) => (kind === "session" ? sessionStorage : localStorage);
+
+export function loadText(name, kind) {
   try {
-    const text = localStorage.getItem("quire." + name);
-    return text === null ? otherwise : JSON.parse(text);
+    return storage(kind).getItem("quire." + name);
+  } catch {
+    return null;
+  }
+}
+
+export function load(name, otherwise, kind) {
+  try {
+    return JSON.parse(loadText(name, kind)) ?? otherwise;
   } catch {
     return otherwise;
   }
 }
 
-export function save(name, value) {
+// Gives what the browser threw, or null.
+export function saveText(name, text, kind) {
   try {
-    if (value === undefined) localStorage.removeItem("quire." + name);
-    else localStorage.setItem("quire." + name, JSON.stringify(value));
-    return true;
+    if (text === undefined) storage(kind).removeItem("quire." + name);
+    else storage(kind).setItem("quire." + name, text);
+    return null;
+  } catch (e) {
+    return e;
+  }
+}
+export const save = (name, value, kind) => saveText(name, JSON.stringify(value), kind);
+
+// The names that begin so and are kept.
+export function keptNames(prefix) {
+  try {
+    return Object.keys(localStorage).filter((k) => k.startsWith("quire." + prefix)).map((k) => k.slice("quire.".length));
   } catch {
-    return false;
+    return [];
   }
 }
 
@@ -93,7 +113,9 @@ export async function* events(response) {
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
   for (;;) {
-    const { done, value } = await reader.read();
+    const { done, value } = await reader.read().catch((e) => {
+      throw e.name === "AbortError" ? e : new ApiError(0, "The connection to the server has broken.");
+    });
     if (done) return;
     const lines = (rest + value).split("\n");
     rest = lines.pop();

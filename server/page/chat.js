@@ -1,73 +1,107 @@
-// The chat: conversations in the browser's storage, one answer at a time from /v1/chat/completions.
+// The chat on the screen: a conversation, its settings, answers from /v1/chat/completions. chats.js keeps conversations.
 import { button, byId, el, events, getJson, load, save, send } from "./api.js";
+import * as chats from "./chats.js";
 import { keepToken, markdown, tokenElement, tokenFacts } from "./message.js";
+import { copy, download, toast } from "./notice.js";
 
 const NUMBERS = ["temperature", "top_p", "top_k", "min_p", "max_tokens", "seed", "repetition_penalty", "presence_penalty", "frequency_penalty"];
 const list = byId("messages"), form = byId("parameters"), prompt = byId("prompt");
-const names = { user: "You", assistant: "Answer", tool: "Tool result", system: "System" };
+const names = { user: "You", assistant: "Answer", tool: "Tool result", system: "System", unreadable: "In the browser's storage" };
 
-let chats = load("chats", []); // ids, newest first
-let chat = null; // {id, title, settings, messages}
-let answering = null; // AbortController
+let chat = null; // the conversation that is shown; see chats.js
+let blank = null; // a conversation whose settings are written, and no message yet
+const problems = new Map(); // id of a conversation -> what went wrong with its last answer
 
 // ---- conversations
 
-const titleOf = (id) => load("chat." + id, null)?.title || "New conversation";
+const titleOf = (c) => c.title || "New conversation";
+const draftKey = (c) => (c.messages.length ? c.id : "new");
+const fillPrompt = () => (prompt.value = chats.draft(draftKey(chat)));
 
-// Where the storage is full, tokens go first, then the oldest conversations.
-function keep() {
-  const first = chat.messages.find((m) => m.role === "user");
-  chat.title = first ? first.content.slice(0, 60) : "";
-  chats = [chat.id, ...chats.filter((id) => id !== chat.id)];
-  let slim = chat;
-  while (!save("chat." + chat.id, slim) || !save("chats", chats)) {
-    if (slim === chat) {
-      slim = { ...chat, messages: chat.messages.map(({ tokens, ...m }) => m) };
-    } else if (chats.length > 1) {
-      save("chat." + chats.pop(), undefined);
-    } else {
-      showProblem("The browser keeps no more: this conversation is lost when the page is closed.");
-      break;
-    }
-  }
+function keep(c) {
+  chats.keep(c);
   showList();
 }
 
-function open(id) {
-  stop();
-  chat = load("chat." + id, null) ?? { id, title: "", settings: {}, messages: [] };
+function show(c) {
+  chat = c;
+  save("open", c.messages.length ? c.id : "", "session");
   fillSettings();
-  showProblem("");
+  fillPrompt();
+  showProblem(problems.get(c.id) ?? "");
   showMessages();
+  showBusy();
   showList();
 }
 
 function begin() {
-  stop();
-  const settings = chat?.settings ?? load("settings", {});
-  chat = { id: crypto.randomUUID?.() ?? String(Math.random()).slice(2), title: "", settings: { ...settings }, messages: [] };
-  fillSettings();
-  showProblem("");
-  showMessages();
-  showList();
+  show(blank?.messages.length === 0 ? blank : chats.create(chat?.settings ?? load("settings", {})));
   prompt.focus();
 }
 
-function remove(id) {
-  chats = chats.filter((c) => c !== id);
-  save("chat." + id, undefined);
-  save("chats", chats);
-  if (chat.id === id) chats.length ? open(chats[0]) : begin();
+function remove(c) {
+  const shown = chat === c;
+  stop(c);
+  chats.discard(c);
+  if (shown) chats.list().length ? show(chats.list()[0]) : begin();
   else showList();
+  toast(`Deleted “${titleOf(c)}”.`, () => {
+    keep(c);
+    if (shown) show(c);
+  });
 }
 
+let listed = ""; // what the list shows
 function showList() {
-  byId("chat-list").replaceChildren(...chats.map((id) => {
-    const title = id === chat.id ? chat.title || "New conversation" : titleOf(id);
-    const choose = button(title, () => open(id));
-    if (id === chat.id) choose.setAttribute("aria-current", "true");
-    return el("li", {}, choose, button("✕", () => remove(id), { "aria-label": "Delete " + title }));
+  showStorage();
+  const all = chats.list(), now = JSON.stringify([chat?.id, all.map((c) => [c.id, c.title])]);
+  if (now === listed) return;
+  listed = now;
+  byId("chat-list").replaceChildren(...all.map((c) => {
+    const choose = button(titleOf(c), () => show(c));
+    if (c === chat) choose.setAttribute("aria-current", "true");
+    return el("li", {}, choose, button("✕", () => remove(c), { "aria-label": "Delete " + titleOf(c) }));
   }));
+}
+
+// ---- the browser's storage
+
+const TROUBLES = {
+  slim: "The browser's storage is full: log-probabilities of tokens are no longer kept.",
+  full: "The browser's storage is full: what is new is in this tab only, and lost when it is closed. Export it, or delete what you do not need.",
+  refused: "The browser keeps nothing of this page: conversations are in this tab only, and lost when it is closed.",
+};
+
+const exportAll = () => download("quire-conversations.json", chats.exported());
+
+let troubled = ""; // what is said of the storage
+function showStorage() {
+  const trouble = chats.trouble(), oldest = chats.list().filter((c) => c !== chat).at(-1), now = trouble && trouble + oldest?.id;
+  if (now === troubled) return;
+  troubled = now;
+  byId("storage").replaceChildren(...(!trouble ? [] : [TROUBLES[trouble], el("div", { className: "acts" }, button("Export", exportAll),
+    oldest && trouble !== "refused" ? button(`Delete the oldest: ${titleOf(oldest)}`, () => remove(oldest)) : null)]));
+}
+
+async function importFile(input) {
+  try {
+    for (const file of input.files) toast(`Conversations added: ${chats.imported(await file.text())}.`);
+  } catch (e) {
+    toast("This is no file of exported conversations: " + e.message);
+  }
+  input.value = "";
+  show(chat);
+}
+
+// Another tab has changed a conversation.
+function changed(id) {
+  const c = chats.find(id), run = chats.running.get(id), focus = document.activeElement;
+  const gone = c?.gone || (run?.begun && !c.messages.includes(run.m));
+  if (run && gone) run.stop();
+  showList();
+  if (c !== chat || c.gone) return;
+  if (!form.contains(focus)) fillSettings();
+  if (!list.contains(focus) || focus.localName !== "textarea") showMessages(true);
 }
 
 // ---- settings
@@ -83,7 +117,8 @@ function readSettings() {
   for (const e of form.elements)
     if (e.name) chat.settings[e.name] = e.type === "checkbox" ? e.checked : e.value;
   save("settings", chat.settings);
-  if (chat.messages.length) keep();
+  if (!chat.messages.length) blank = chat;
+  else if (!chat.gone) keep(chat);
   byId("settings-problem").textContent = "";
   try {
     requestBody();
@@ -115,7 +150,8 @@ function requestBody() {
   if (s.logprobs) Object.assign(body, { logprobs: true, top_logprobs: 5 });
   body.tools = parsed("tools", "Tools, a JSON list", Array.isArray);
   if (s.system) body.messages.push({ role: "system", content: s.system });
-  for (const m of chat.messages) {
+  for (const m of chats.path(chat)) {
+    if (m.role === "unreadable") continue;
     const one = { role: m.role, content: m.content };
     if (m.tool_calls?.length) {
       one.tool_calls = m.tool_calls;
@@ -130,14 +166,15 @@ function requestBody() {
 
 // ---- messages
 
-export function showProblem(text) {
+function showProblem(text) {
   byId("problem").textContent = text;
 }
 
 const atEnd = () => list.scrollHeight - list.scrollTop - list.clientHeight < 60;
 
-function facts(m) {
+function facts(m, running) {
   const parts = [];
+  if (m.role === "assistant" && !m.finish && !running) parts.push("not complete");
   if (m.first !== undefined) parts.push(`first token ${m.first < 1000 ? m.first.toFixed(0) + " ms" : (m.first / 1000).toFixed(1) + " s"}`);
   if (m.speed) parts.push(`${m.speed.toFixed(1)} tokens/s`);
   if (m.usage) {
@@ -149,7 +186,7 @@ function facts(m) {
 }
 
 // A message on the screen: its element, and update() after more text has come.
-function view(m) {
+function view(m, running = false) {
   const text = el("div", { className: "text" }), tokens = el("div", { className: "tokens" }), calls = el("div");
   const thought = el("div", { className: "plain" });
   const reasoning = el("details", { className: "fold", hidden: true }, el("summary", { textContent: "Reasoning" }), thought);
@@ -170,43 +207,46 @@ function view(m) {
     calls.replaceChildren(...(m.tool_calls ?? []).map((c) => callElement(m, c, running)));
     element.classList.toggle("cursor", !!running);
     element.ariaBusy = running ? "true" : "false";
-    note.textContent = facts(m);
+    note.textContent = facts(m, running);
     if (!running) showActs();
   }
 
   function showActs() {
-    const at = chat.messages.indexOf(m);
+    const all = chats.versions(chat, m), at = all.indexOf(m);
+    const turn = (by, text, label) => button(text, () => showVersion(all[at + by]), { "aria-label": label, disabled: !all[at + by] });
     acts.replaceChildren(...[
-      button("Copy", () => navigator.clipboard?.writeText(m.content ?? "")),
-      button("Edit", edit),
-      m.role === "assistant" && button("Regenerate", () => regenerate(at)),
+      ...(all.length > 1 ? [turn(-1, "‹", "Previous version"), `${at + 1} of ${all.length}`, turn(1, "›", "Next version")] : []),
+      button("Copy", () => copy(m.content)),
+      button("Edit", () => edit().focus()),
+      m.role === "assistant" && button("Regenerate", () => regenerate(m)),
       m.tokens?.length && button(m.byToken === false ? "Tokens" : "Text", () => ((m.byToken = m.byToken === false), update())),
-      button("Delete from here", () => (cut(at), keep())),
+      button("Delete from here", () => cut(m)),
       note].filter(Boolean));
   }
 
   function edit() {
-    stop();
-    const area = el("textarea", { value: m.content ?? "", rows: 4, "aria-label": "Message, edited" });
-    const done = (go) => {
-      const at = chat.messages.indexOf(m);
-      m.content = area.value;
-      delete m.tokens;
-      if (go) cut(at + 1);
-      keep();
-      showMessages();
-      if (go) answer();
-    };
+    const area = draftArea(m.id, { value: m.content, rows: 4, "aria-label": "Message, edited" });
     text.hidden = false;
     tokens.hidden = true;
     text.replaceChildren(area);
+    const cancel = () => (chats.setDraft(m.id, ""), update());
     acts.replaceChildren(
-      ...(m.role === "assistant" ? [] : [button("Send", () => done(true))]), button("Save", () => done(false)), button("Cancel", () => update()));
-    area.focus();
+      ...(m.role === "assistant" ? [] : [button("Send", () => sendVersion(m, area.value))]), button("Save", () => saveVersion(m, area.value)),
+      button("Cancel", cancel));
+    return area;
   }
 
-  update();
+  update(running);
+  if (chats.draft(m.id)) edit();
   return { element, update };
+}
+
+// A field whose text stays, when the messages are drawn anew or the page is loaded again.
+function draftArea(key, set) {
+  const area = el("textarea", set);
+  area.value = chats.draft(key) || area.value;
+  area.oninput = () => chats.setDraft(key, area.value);
+  return area;
 }
 
 function pretty(text) {
@@ -221,30 +261,83 @@ function pretty(text) {
 function callElement(m, call, running) {
   const box = el("details", { className: "fold" }, el("summary", { textContent: "Calls " + (call.function.name || "…") }),
     el("pre", { tabIndex: 0, textContent: pretty(call.function.arguments) }));
-  const answered = chat.messages.some((o) => o.role === "tool" && o.tool_call_id === call.id);
-  if (running || answered) return box;
-  const area = el("textarea", { rows: 2, "aria-label": "Result of " + call.function.name, placeholder: "the result" });
+  const resultOf = (c) => chats.path(chat).find((o) => o.role === "tool" && o.tool_call_id === c.id);
+  if (running || resultOf(call)) return box;
+  const key = m.id + call.id;
+  const area = draftArea(key, { rows: 2, "aria-label": "Result of " + call.function.name, placeholder: "the result" });
   const give = button("Send result", () => {
-    const at = chat.messages.indexOf(m) + 1 + chat.messages.slice(chat.messages.indexOf(m) + 1).filter((o) => o.role === "tool").length;
-    chat.messages.splice(at, 0, { role: "tool", content: area.value, tool_call_id: call.id });
-    keep();
+    const where = chat, content = area.value, result = { role: "tool", content, tool_call_id: call.id };
+    const last = m.tool_calls.map(resultOf).filter(Boolean).at(-1) ?? m;
+    stop(where);
+    chats.setDraft(key, "");
+    chats.insert(where, last, result, last.id);
+    keep(where);
     showMessages();
-    const open = m.tool_calls.some((c) => !chat.messages.some((o) => o.role === "tool" && o.tool_call_id === c.id));
-    if (!open) answer();
+    if (m.tool_calls.every(resultOf)) answer((refused) => refused && (chats.cut(where, result), chats.setDraft(key, content)));
   });
   return el("div", {}, box, area, give);
 }
 
-function cut(at) {
-  stop();
-  chat.messages.length = Math.max(at, 0);
-  showMessages();
+function showVersion(m) {
+  stop(chat);
+  chats.show(chat, m.id);
+  keep(chat);
+  showMessages(true);
 }
 
-function showMessages() {
+function cut(m) {
+  const where = chat;
+  stop(where);
+  const back = chats.cut(where, m);
+  keepOrDrop(where);
+  showMessages(true);
+  toast("Deleted.", () => {
+    back();
+    keep(where);
+    if (chat === where) showMessages(true);
+  });
+}
+
+// What is edited is one more version. Where it is sent, what followed stays with the old one; where it is only saved, follows it.
+const version = ({ tokens, byToken, v, ...m }, content) => ({ ...m, content });
+
+function saveVersion(m, content) {
+  stop(chat);
+  chats.setDraft(m.id, "");
+  if (content !== m.content) chats.insert(chat, m, version(m, content), m.parent);
+  keep(chat);
+  showMessages(true);
+}
+
+function sendVersion(m, content) {
+  stop(chat);
+  chats.setDraft(m.id, "");
+  const where = chat, leaf = where.leaf, fresh = chats.add(where, version(m, content), m.parent);
+  keep(where);
+  answer((refused) => {
+    if (!refused) return;
+    chats.cut(where, fresh);
+    chats.show(where, leaf);
+    chats.setDraft(m.id, content);
+  });
+}
+
+function regenerate(m) {
+  stop(chat);
+  const where = chat, leaf = where.leaf;
+  where.leaf = m.parent;
+  answer(() => chats.show(where, leaf));
+}
+
+// `stay`: where one has scrolled to.
+function showMessages(stay = false) {
+  const run = chats.running.get(chat.id), shown = chats.path(chat), top = stay && !atEnd() ? list.scrollTop : 1e9;
+  if (run && !shown.includes(run.m)) shown.push(run.m);
   const empty = el("p", { className: "empty", textContent: "Ask something. Nothing leaves this browser but to this server." });
-  list.replaceChildren(...(chat.messages.length ? chat.messages.map((m) => view(m).element) : [empty]));
-  list.scrollTop = list.scrollHeight;
+  const views = shown.map((m) => view(m, run?.m === m));
+  if (run) run.view = views[shown.indexOf(run.m)];
+  list.replaceChildren(...(views.length ? views.map((v) => v.element) : [empty]));
+  list.scrollTop = top;
 }
 
 // ---- answers
@@ -257,50 +350,84 @@ function addCall(m, delta) {
   call.function.arguments += delta.function?.arguments ?? "";
 }
 
-function busy(controller) {
-  answering = controller;
-  byId("send").hidden = !!controller;
-  byId("stop").hidden = !controller;
-  byId("status").textContent = controller ? "The server answers." : "The answer is complete.";
+function showBusy() {
+  const busy = chats.running.has(chat.id);
+  byId("send").hidden = busy;
+  byId("stop").hidden = !busy;
 }
 
-function stop() {
-  answering?.abort();
+const stop = (c) => chats.running.get(c.id)?.stop();
+
+// A conversation without messages is none to keep.
+function keepOrDrop(c) {
+  if (c.messages.length) return keep(c);
+  if (c === chat) save("open", "", "session");
+  chats.discard(c);
+  showList();
 }
 
-function regenerate(at) {
-  cut(at);
-  answer();
-}
-
-async function answer() {
-  stop();
-  showProblem("");
-  const controller = new AbortController(), where = chat;
+// Answers the conversation that is shown; it goes on when another one is. What has come of it is kept every second or so.
+// nothing(refused): no text came; refused: because of an error.
+async function answer(nothing = () => {}) {
+  stop(chat);
+  const where = chat, parent = chat.leaf, controller = new AbortController();
   const m = { role: "assistant", content: "", model: chat.settings.model };
-  let shownView = null, frame = 0, firstAt = 0, lastAt = 0, count = 0, drawn = 0;
+  let frame = 0, firstAt = 0, lastAt = 0, count = 0, drawn = 0, keepAt = 0;
   const decoder = new TextDecoder();
-  const draw = () => {
+  const run = { m, view: null, begun: false, stop: () => end("stopped"), keep: keepNow };
+  const runs = () => chats.running.get(where.id) === run;
+
+  function draw() {
     frame = 0;
-    if (chat !== where || !answering) return;
+    if (chat !== where || !runs()) return;
     if (m.content.length > 20000 && performance.now() - drawn < 250) return schedule(); // drawing a long text anew takes time
     drawn = performance.now();
     const end = atEnd();
-    if (!shownView) {
-      shownView = view(m);
-      list.append(shownView.element);
-    }
-    shownView.update(true);
+    run.view.update(true);
     if (end) list.scrollTop = list.scrollHeight;
-  };
-  const schedule = () => (frame ||= requestAnimationFrame(draw));
-  busy(controller);
+  }
+  function schedule() {
+    frame ||= requestAnimationFrame(draw);
+  }
+
+  function keepNow() {
+    const began = performance.now();
+    if (run.begun) keep(where);
+    keepAt = performance.now() + 1000 + 20 * (performance.now() - began);
+  }
+
+  function end(finish, problem = "") {
+    if (!runs()) return;
+    chats.running.delete(where.id);
+    cancelAnimationFrame(frame);
+    controller.abort();
+    if (finish) m.finish = finish;
+    const some = where.messages.includes(m);
+    if (!some) nothing(!!problem);
+    problems.set(where.id, problem);
+    if (!where.gone) keepOrDrop(where);
+    byId("status").textContent = "The answer is complete.";
+    fillPrompt();
+    if (chat !== where) return problem && toast(`${titleOf(where)}: ${problem}`);
+    showProblem(problem);
+    showBusy();
+    const atBottom = atEnd();
+    if (!some || !run.view?.element.isConnected) return showMessages();
+    run.view.update(false);
+    if (atBottom) list.scrollTop = list.scrollHeight;
+  }
+
+  chats.running.set(where.id, run);
+  problems.delete(where.id);
+  showProblem("");
+  showBusy();
+  byId("status").textContent = "The server answers.";
+  showMessages();
   try {
     const body = requestBody(), began = performance.now();
-    chat.messages.push(m);
-    schedule();
     const response = await send("v1/chat/completions", { body, signal: controller.signal });
     for await (const event of events(response)) {
+      if (!runs()) return;
       if (event.usage) m.usage = event.usage;
       const choice = event.choices?.[0];
       if (!choice) continue;
@@ -316,39 +443,33 @@ async function answer() {
       for (const delta of d.tool_calls ?? []) addCall(m, delta);
       for (const entry of choice.logprobs?.content ?? []) (m.tokens ??= []).push(keepToken(decoder, entry));
       if (choice.finish_reason) m.finish = choice.finish_reason;
+      if (count && !run.begun) run.begun = !!chats.add(where, m, parent);
+      if (performance.now() > keepAt) keepNow();
       schedule();
     }
     const tokens = m.usage?.completion_tokens ?? count;
     if (lastAt - firstAt > 100 && tokens > 1) m.speed = ((tokens - 1) * 1000) / (lastAt - firstAt);
+    end();
   } catch (e) {
-    if (e.name === "AbortError") m.finish = "stopped";
-    else if (chat === where) showProblem(e.code ? `${e.message} (${e.code})` : e.message);
-  }
-  if (answering !== controller) return; // another answer has begun
-  cancelAnimationFrame(frame);
-  busy(null);
-  const some = m.content || m.reasoning || m.tool_calls?.length;
-  if (!some) where.messages = where.messages.filter((o) => o !== m);
-  if (chat !== where) return;
-  keep();
-  const end = atEnd();
-  if (shownView && some) {
-    shownView.update(false);
-    if (end) list.scrollTop = list.scrollHeight;
-  } else {
-    showMessages();
+    end("", e.code ? `${e.message} (${e.code})` : e.message);
   }
 }
 
+// A message that is refused goes back into the field: in the conversation, it would have every later one refused, too.
 function submit() {
-  const content = prompt.value;
+  const content = prompt.value, where = chat;
   if (!content.trim()) return;
+  stop(where);
+  chats.setDraft(draftKey(where), "");
   prompt.value = "";
-  stop();
-  chat.messages.push({ role: "user", content });
-  keep();
-  showMessages();
-  answer();
+  const m = chats.add(where, { role: "user", content });
+  keep(where);
+  save("open", where.id, "session");
+  answer((refused) => {
+    if (!refused) return;
+    chats.cut(where, m);
+    chats.setDraft(draftKey(where), [content, chats.draft(draftKey(where))].filter(Boolean).join("\n"));
+  });
 }
 
 // ---- the token under the pointer or the focus
@@ -385,22 +506,30 @@ function setUpTip() {
 
 export function openChat() {
   byId("new-chat").onclick = begin;
-  byId("stop").onclick = stop;
+  byId("stop").onclick = () => stop(chat);
+  byId("export").onclick = exportAll;
+  byId("import").onclick = () => byId("import-file").click();
+  byId("import-file").onchange = (e) => importFile(e.target);
   byId("composer").onsubmit = (e) => (e.preventDefault(), submit());
   form.onsubmit = (e) => e.preventDefault();
   form.oninput = readSettings;
+  prompt.oninput = () => chats.setDraft(draftKey(chat), prompt.value);
   prompt.addEventListener("keydown", (e) => {
     if (e.key !== "Enter" || e.shiftKey || e.isComposing) return;
     e.preventDefault();
     submit();
   });
   addEventListener("keydown", (e) => {
-    if (e.key === "Escape" && answering && !byId("key-dialog").open) stop();
+    if (e.key === "Escape" && !byId("key-dialog").open) stop(chat);
   });
   setUpTip();
   if (innerWidth <= 760) byId("chat-list-box").open = false;
-  if (chats.length) open(chats[0]);
+  const last = load("open", null, "session"), shown = chats.list().find((c) => c.id === last) ?? (last === "" ? null : chats.list()[0]);
+  if (shown) show(shown);
   else begin();
+  chats.watch(changed);
+  for (const name of ["pagehide", "visibilitychange"]) addEventListener(name, () => chats.running.forEach((run) => run.keep()));
+  addEventListener("beforeunload", (e) => ["full", "refused"].includes(chats.trouble()) && e.preventDefault());
   addEventListener("keys", () => form.elements.model.length || showModels());
   showModels();
 }

@@ -1,5 +1,6 @@
 // Text of a model as elements: a small part of Markdown, or its tokens. Whatever the text is, it becomes text nodes.
 import { button, el } from "./api.js";
+import { copy } from "./notice.js";
 
 // ---- Markdown: fences, headings, lists, quotes, paragraphs; **bold**, *italic*, `code`. One pass over lines.
 
@@ -28,8 +29,8 @@ function inline(text) {
 
 function codeBlock(language, lines) {
   const text = lines.join("\n");
-  const copy = button("Copy", () => navigator.clipboard?.writeText(text), { "aria-label": "Copy code" });
-  return el("div", {}, el("div", { className: "codebar" }, el("span", { textContent: language }), copy),
+  const take = button("Copy", () => copy(text), { "aria-label": "Copy code" });
+  return el("div", {}, el("div", { className: "codebar" }, el("span", { textContent: language }), take),
     el("pre", { tabIndex: 0 }, el("code", { textContent: text })));
 }
 

@@ -22,7 +22,9 @@ PAGE_FILE(icon, "icon.svg");
 PAGE_FILE(app, "app.js");
 PAGE_FILE(api, "api.js");
 PAGE_FILE(chat, "chat.js");
+PAGE_FILE(chats, "chats.js");
 PAGE_FILE(message, "message.js");
+PAGE_FILE(notice, "notice.js");
 PAGE_FILE(engine, "engine.js");
 PAGE_FILE(plot, "plot.js");
 
@@ -39,7 +41,9 @@ static const struct page_file {
     ROW(app, "app.js", SCRIPT),
     ROW(api, "api.js", SCRIPT),
     ROW(chat, "chat.js", SCRIPT),
+    ROW(chats, "chats.js", SCRIPT),
     ROW(message, "message.js", SCRIPT),
+    ROW(notice, "notice.js", SCRIPT),
     ROW(engine, "engine.js", SCRIPT),
     ROW(plot, "plot.js", SCRIPT),
 };

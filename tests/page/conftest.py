@@ -22,7 +22,7 @@ TIMEOUT_MS = 30000
 def browser():
     with sync_playwright() as p:
         # no sandbox: containers have no user namespaces, and the browser sees nothing but our page
-        one = p.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-dev-shm-usage"])
+        one = p.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-dev-shm-usage", "--host-resolver-rules=MAP quire.test 127.0.0.1"])
         yield one
         one.close()
 

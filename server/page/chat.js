@@ -16,6 +16,7 @@ const problems = new Map(); // id of a conversation -> what went wrong with its 
 
 const titleOf = (c) => c.title || "New conversation";
 const draftKey = (c) => (c.messages.length ? c.id : "new");
+const editKey = (c, m) => c.id + " " + m.id;
 const fillPrompt = () => (prompt.value = chats.draft(draftKey(chat)));
 
 function keep(c) {
@@ -225,11 +226,11 @@ function view(m, running = false) {
   }
 
   function edit() {
-    const area = draftArea(m.id, { value: m.content, rows: 4, "aria-label": "Message, edited" });
+    const area = draftArea(editKey(chat, m), { value: m.content, rows: 4, "aria-label": "Message, edited" });
     text.hidden = false;
     tokens.hidden = true;
     text.replaceChildren(area);
-    const cancel = () => (chats.setDraft(m.id, ""), update());
+    const cancel = () => (chats.setDraft(editKey(chat, m), ""), update());
     acts.replaceChildren(
       ...(m.role === "assistant" ? [] : [button("Send", () => sendVersion(m, area.value))]), button("Save", () => saveVersion(m, area.value)),
       button("Cancel", cancel));
@@ -237,7 +238,7 @@ function view(m, running = false) {
   }
 
   update(running);
-  if (chats.draft(m.id)) edit();
+  if (chats.draft(editKey(chat, m))) edit();
   return { element, update };
 }
 
@@ -263,7 +264,7 @@ function callElement(m, call, running) {
     el("pre", { tabIndex: 0, textContent: pretty(call.function.arguments) }));
   const resultOf = (c) => chats.path(chat).find((o) => o.role === "tool" && o.tool_call_id === c.id);
   if (running || resultOf(call)) return box;
-  const key = m.id + call.id;
+  const key = editKey(chat, m) + call.id;
   const area = draftArea(key, { rows: 2, "aria-label": "Result of " + call.function.name, placeholder: "the result" });
   const give = button("Send result", () => {
     const where = chat, content = area.value, result = { role: "tool", content, tool_call_id: call.id };
@@ -283,6 +284,7 @@ function showVersion(m) {
   chats.show(chat, m.id);
   keep(chat);
   showMessages(true);
+  list.focus();
 }
 
 function cut(m) {
@@ -303,7 +305,7 @@ const version = ({ tokens, byToken, v, ...m }, content) => ({ ...m, content });
 
 function saveVersion(m, content) {
   stop(chat);
-  chats.setDraft(m.id, "");
+  chats.setDraft(editKey(chat, m), "");
   if (content !== m.content) chats.insert(chat, m, version(m, content), m.parent);
   keep(chat);
   showMessages(true);
@@ -311,14 +313,14 @@ function saveVersion(m, content) {
 
 function sendVersion(m, content) {
   stop(chat);
-  chats.setDraft(m.id, "");
+  chats.setDraft(editKey(chat, m), "");
   const where = chat, leaf = where.leaf, fresh = chats.add(where, version(m, content), m.parent);
   keep(where);
   answer((refused) => {
     if (!refused) return;
     chats.cut(where, fresh);
     chats.show(where, leaf);
-    chats.setDraft(m.id, content);
+    chats.setDraft(editKey(where, m), content);
   });
 }
 

@@ -138,14 +138,17 @@ function merge(chat, other) {
 
 // ---- storage
 
+const PREFIX = "chat.";
+const keptIds = () => keptNames(PREFIX).map((name) => name.slice(PREFIX.length));
+
 const withoutTokens = ({ tokens, ...m }) => m;
 
 // Where the storage is full, log-probabilities are left out; nothing else is, and nothing is deleted for it.
 function write(chat) {
-  let text = JSON.stringify(record(chat)), error = saveText("chat." + chat.id, text), trouble = "";
+  let text = JSON.stringify(record(chat)), error = saveText(PREFIX + chat.id, text), trouble = "";
   if (error?.name === "QuotaExceededError") {
     text = JSON.stringify(record({ ...chat, messages: chat.messages.map(withoutTokens) }));
-    error = saveText("chat." + chat.id, text);
+    error = saveText(PREFIX + chat.id, text);
     trouble = "slim";
   }
   if (!error) texts.set(chat.id, text);
@@ -158,7 +161,7 @@ function write(chat) {
 export function keep(chat) {
   chat.gone = false;
   all.set(chat.id, chat);
-  const stored = loadText("chat." + chat.id);
+  const stored = loadText(PREFIX + chat.id);
   if (stored !== null && stored !== texts.get(chat.id)) merge(chat, read(chat.id, stored));
   chat.title = path(chat).find((m) => m.role === "user")?.content.slice(0, 60) ?? chat.title;
   write(chat);
@@ -172,7 +175,7 @@ function forget(id) {
 
 // Deletes a conversation; keep() brings it back. There may be room now for others.
 export function discard(chat) {
-  save("chat." + chat.id, undefined);
+  save(PREFIX + chat.id, undefined);
   forget(chat.id);
   for (const id of [...troubles.keys()]) write(all.get(id));
 }
@@ -194,20 +197,25 @@ function take(id, text) {
   else mine.title = theirs.title;
 }
 
-// changed(id): another tab has changed or deleted a conversation.
+// changed(id): another tab has changed or deleted a conversation. A page that a browser had put aside heard of nothing meanwhile.
 export function watch(changed) {
-  addEventListener("storage", (e) => {
-    const ids = e.key === null ? [...texts.keys()] : e.key.startsWith("quire.chat.") ? [e.key.slice("quire.chat.".length)] : [];
-    for (const id of ids) {
-      const text = loadText("chat." + id); // as it is now, which may be later than the event
-      if (text !== null) take(id, text);
-      else forget(id);
+  const look = (ids) => {
+    for (const id of new Set(ids)) {
+      const text = loadText(PREFIX + id); // as it is now, which may be later than the event
+      if (text === null) forget(id);
+      else if (text !== texts.get(id)) take(id, text);
       changed(id);
     }
+  };
+  const lookAtAll = () => look([...texts.keys(), ...keptIds()]);
+  addEventListener("storage", (e) => {
+    if (e.key === null) lookAtAll();
+    else if (e.key.startsWith("quire." + PREFIX)) look([e.key.slice("quire.".length + PREFIX.length)]);
   });
+  addEventListener("pageshow", (e) => e.persisted && lookAtAll());
 }
 
-for (const name of keptNames("chat.")) take(name.slice("chat.".length), loadText(name));
+for (const id of keptIds()) take(id, loadText(PREFIX + id));
 
 // ---- files
 

@@ -124,6 +124,22 @@ def test_tabs_that_write_at_the_same_moment(tiny, visit):
     shows(page, WHO, "Well.", "From here", "Well.")
 
 
+def test_page_that_was_put_aside(tiny, visit):
+    """A page that a browser kept to go back to has missed what other tabs wrote. Chromium keeps none here: its event is ours."""
+    page = visit(tiny.url)
+    serve_stream(page, {"content": "Well."})
+    ask(page, WHO)
+    ask(page, "Mine")
+    record = page.evaluate("Object.entries(localStorage).find(([k]) => k.startsWith('quire.chat.'))")
+    theirs = json.loads(record[1])
+    theirs["messages"].append({"id": "z", "parent": theirs["leaf"], **user("Theirs")})
+    page.evaluate("([k, v]) => localStorage.setItem(k, v)", [record[0], json.dumps(theirs | {"leaf": "z"})])
+    page.evaluate("(v) => localStorage.setItem('quire.chat.other', v)", old(user("Other"), title="Other"))
+    page.evaluate("dispatchEvent(new PageTransitionEvent('pageshow', { persisted: true }))")
+    shows(page, WHO, "Well.", "Mine", "Well.", "Theirs")
+    assert titles(page) == [WHO, "Other"]
+
+
 # ---- leaving
 
 
@@ -254,6 +270,9 @@ def test_old_records(tiny, visit):
     one, two = old(user("One"), answer("Eins"), user("More"), answer("Mehr"), title="One"), old(user("Two"), answer("Zwei"), title="Two")
     put(page, chats='["b","a"]', chat__a=one, chat__b=two, chat__lost=old(user("Lost"), answer("Verloren"), title="Lost"))
     assert titles(page) == ["Two", "One", "Lost"]
+    page.click("#chat-list >> text=Two")
+    page.locator(".message.user >> text=Edit").click()
+    page.locator(".message textarea").fill("Three")
     page.click("#chat-list >> text=One")
     shows(page, "One", "Eins", "More", "Mehr")
     sent = bodies(page)

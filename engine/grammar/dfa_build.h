@@ -20,3 +20,5 @@ static inline void dfa_build_arrow(struct dfa_build *b, int from, int class, int
 void dfa_build_free(struct dfa_build *b);
 // The smallest automaton that accepts the same, which the caller owns; b is freed in any case.
 struct dfa *dfa_build_end(struct dfa_build *b, struct err *err);
+// Gives bytes that no state tells apart one class.
+void dfa_merge_classes(struct dfa *d);

@@ -10,41 +10,7 @@ static void *no_memory(struct err *err) {
     return NULL;
 }
 
-// ---- lists and lengths
-
-struct dfa *dfa_literals(const char *const *texts, const size_t *lens, int n, struct err *err) {
-    uint8_t class_of[256];
-    bool used[256] = {false};
-    int num_classes = 0, unused = -1;
-    for (int i = 0; i < n; i++)
-        for (size_t j = 0; j < lens[i]; j++)
-            used[(unsigned char)texts[i][j]] = true;
-    for (int byte = 0; byte < 256; byte++) {
-        if (!used[byte] && unused < 0)
-            unused = num_classes++;
-        class_of[byte] = (uint8_t)(used[byte] ? num_classes++ : unused);
-    }
-    struct dfa_build b;
-    bool ok = dfa_build_begin(&b, class_of, num_classes, err) && dfa_build_state(&b, -1, err) == 0;
-    for (int i = 0; ok && i < n; i++) {
-        int32_t s = 0;
-        for (size_t j = 0; ok && j < lens[i]; j++) {
-            int32_t to = dfa_step(b.d, s, (unsigned char)texts[i][j]);
-            if (to < 0) {
-                to = dfa_build_state(&b, -1, err);
-                if ((ok = to >= 0))
-                    dfa_build_arrow(&b, s, class_of[(unsigned char)texts[i][j]], to);
-            }
-            s = to;
-        }
-        if (ok)
-            b.d->label[s] = 0;
-    }
-    if (ok)
-        return dfa_build_end(&b, err);
-    dfa_build_free(&b);
-    return NULL;
-}
+// ---- lengths
 
 // What a code point begins with, and the states in which the rest of it is read.
 enum { TAIL_1, TAIL_2, TAIL_E0, TAIL_ED, TAIL_3, TAIL_F0, TAIL_F4, NUM_TAILS };
@@ -101,8 +67,8 @@ struct dfa *dfa_any(struct err *err) {
 
 // ---- side by side
 
-enum { MAX_SIDES = 64, STATE_BITS = 16 };
-_Static_assert(DFA_MAX_STATES == 1 << STATE_BITS, "a state and its automaton are one integer");
+enum { MAX_SIDES = 64 };
+_Static_assert(MAX_SIDES < 1 << (31 - DFA_STATE_BITS), "a state and its automaton are one integer");
 
 struct product {
     const struct dfa *list[MAX_SIDES + 1];
@@ -153,8 +119,8 @@ static int product_state(const struct product *p, struct dfa_build *b, struct in
     uint64_t set = 0;
     bool valid = !p->valid;
     for (int i = 0; i < num; i++) {
-        int side = live[i] >> STATE_BITS;
-        if (p->list[side]->label[live[i] & (DFA_MAX_STATES - 1)] < 0)
+        int side = live[i] >> DFA_STATE_BITS;
+        if (p->list[side]->label[live[i] & ((1 << DFA_STATE_BITS) - 1)] < 0)
             continue;
         if (side == p->n)
             valid = true;
@@ -175,11 +141,11 @@ static int product_step(const struct product *p, struct dfa_build *b, struct int
     if (p->shortest && b->d->label[s] >= 0)
         return DFA_DEAD;
     for (int i = 0; i < len; i++) {
-        int side = live[i] >> STATE_BITS;
-        int32_t next = dfa_step(p->list[side], live[i] & (DFA_MAX_STATES - 1), byte);
+        int side = live[i] >> DFA_STATE_BITS;
+        int32_t next = dfa_step(p->list[side], live[i] & ((1 << DFA_STATE_BITS) - 1), byte);
         if (next < 0)
             continue;
-        to[num++] = side << STATE_BITS | next;
+        to[num++] = side << DFA_STATE_BITS | next;
         num_list += side < p->n;
         valid |= side == p->n;
     }
@@ -200,7 +166,7 @@ static struct dfa *product_run(const struct product *p, struct err *err) {
     int32_t live[MAX_SIDES + 1];
     for (int i = 0; i < p->n + p->valid; i++)
         if (p->list[i]->num_states > 0)
-            live[num++] = i << STATE_BITS;
+            live[num++] = i << DFA_STATE_BITS;
     bool ok = (p->all && num < p->n + p->valid) || product_state(p, &b, &states, live, num, err) >= 0;
     for (int s = 0; ok && s < b.d->num_states; s++)
         for (int c = 0; ok && c < num_classes; c++) {

@@ -1,5 +1,6 @@
 #include "expr.h"
 
+#include "buf.h"
 #include "code_dfa.h"
 #include "code_set.h"
 
@@ -156,7 +157,79 @@ static expr list(struct grammar_builder *b, enum expr_kind kind, const expr *par
 }
 
 expr gb_seq(struct grammar_builder *b, const expr *parts, int n) { return list(b, EXPR_SEQ, parts, n); }
-expr gb_alt(struct grammar_builder *b, const expr *parts, int n) { return list(b, EXPR_ALT, parts, n); }
+
+// The byte of a set of one; -1: it has several.
+static int only_byte(const struct byte_set *s) {
+    int byte = -1;
+    for (int i = 0; i < 4; i++) {
+        uint64_t bits = s->bits[i];
+        if (bits && (byte >= 0 || (bits & (bits - 1))))
+            return -1;
+        byte = bits ? 64 * i + __builtin_ctzll(bits) : byte;
+    }
+    return byte;
+}
+
+// Appends the bytes of an expression that takes one text alone; false: it takes others, or is no list of bytes.
+static bool add_text(const struct grammar_builder *b, expr e, struct buf *out) {
+    const struct expr_node *n = &b->nodes[e];
+    bool seq = n->kind == EXPR_SEQ;
+    size_t before = out->len;
+    if (n->kind == EXPR_EMPTY)
+        return true;
+    for (int i = 0; i < (seq ? n->count : 1); i++) {
+        const struct expr_node *part = seq ? &b->nodes[b->children[n->first + i]] : n;
+        int byte = part->kind == EXPR_SET ? only_byte(&b->sets[part->first]) : -1;
+        if (byte < 0) {
+            out->len = before;
+            return false;
+        }
+        buf_char(out, (char)byte);
+    }
+    return true;
+}
+
+enum { MANY_TEXTS = 16 }; // that one automaton takes sooner than a thread each
+
+// The texts among many alternatives become one automaton.
+static expr join_texts(struct grammar_builder *b, expr alt) {
+    int first = b->nodes[alt].first, count = b->nodes[alt].count, num_others = 0, num_texts = 0;
+    expr *others = malloc(((size_t)count + 1) * sizeof *others), e = EXPR_NONE;
+    size_t *lens = malloc((size_t)count * sizeof *lens);
+    const char **texts = malloc((size_t)count * sizeof *texts);
+    struct buf bytes = {.failed = !others || !lens || !texts};
+    struct err err = {0};
+    for (int i = 0; !bytes.failed && i < count; i++) {
+        size_t before = bytes.len;
+        if (add_text(b, b->children[first + i], &bytes))
+            lens[num_texts++] = bytes.len - before;
+        else
+            others[num_others++] = b->children[first + i];
+    }
+    const char *at = bytes.data ? bytes.data : "";
+    for (int i = 0; !bytes.failed && i < num_texts; at += lens[i++])
+        texts[i] = at;
+    if (bytes.failed) {
+        gb_fail(b, STATUS_NOMEM, "out of memory");
+    } else if (num_texts < MANY_TEXTS) {
+        e = alt;
+    } else {
+        struct dfa *d = dfa_literals(texts, lens, num_texts, &err);
+        others[num_others++] = d ? gb_dfa(b, d) : gb_fail(b, err.code, err.msg);
+        e = list(b, EXPR_ALT, others, num_others);
+    }
+    buf_free(&bytes);
+    free(texts);
+    free(lens);
+    free(others);
+    return e;
+}
+
+expr gb_alt(struct grammar_builder *b, const expr *parts, int n) {
+    expr e = list(b, EXPR_ALT, parts, n);
+    bool many = e >= 0 && b->nodes[e].kind == EXPR_ALT && b->nodes[e].count >= MANY_TEXTS;
+    return many ? join_texts(b, e) : e;
+}
 
 expr gb_repeat(struct grammar_builder *b, expr part, int min, int max) {
     if (part < 0)

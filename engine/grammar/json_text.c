@@ -158,8 +158,21 @@ static void escape_classes(const struct dfa *d, struct dfa *e, unsigned char *sa
     }
 }
 
-// The automaton of escaped text of that of plain text. NULL: out of memory.
-static struct dfa *escaped(const struct dfa *d) {
+// Whether some text of d has a byte that is written as an escape.
+static bool has_escapes(const struct dfa *d) {
+    for (int q = 0; q < d->num_states; q++)
+        for (int i = 0; i < NUM_ESCAPED; i++)
+            if (dfa_step(d, q, escaped_byte(i)) != DFA_DEAD)
+                return true;
+    return false;
+}
+
+enum { MAX_ESCAPED = 1 << 24 }; // entries of a table
+
+// The automaton of escaped text of that of plain text, which is freed. NULL: b failed.
+static struct dfa *escaped(struct grammar_builder *b, struct dfa *d) {
+    if (!has_escapes(d))
+        return d;
     struct dfa *e = calloc(1, sizeof *e);
     int32_t(*at)[PLACES] =
         malloc(((size_t)d->num_states + 1) * sizeof *at); // numbers of states; -1: not needed
@@ -181,6 +194,10 @@ static struct dfa *escaped(const struct dfa *d) {
         }
     }
     size_t width = (size_t)e->num_classes, rows = (size_t)e->num_states + 1;
+    if (rows * width > MAX_ESCAPED) {
+        gb_fail(b, STATUS_LIMIT, "a list of texts is too large with its escapes");
+        goto failed;
+    }
     e->next = malloc(rows * width * sizeof *e->next);
     e->label = malloc(rows * sizeof *e->label);
     if (!e->next || !e->label)
@@ -218,9 +235,12 @@ static struct dfa *escaped(const struct dfa *d) {
     }
 #undef EDGE
     free(at);
+    dfa_free(d);
     return e;
 failed:
+    gb_fail(b, STATUS_NOMEM, "out of memory"); // the first failure stays
     free(at);
+    dfa_free(d);
     dfa_free(e);
     return NULL;
 }
@@ -265,9 +285,8 @@ static struct dfa *words_of(const struct dfa *d) {
 expr gb_json_string_of(struct grammar_builder *b, struct dfa *d) {
     if (b->literals && b->literals->quote)
         return d ? quoted(b, d, false) : EXPR_NONE;
-    struct dfa *e = d ? escaped(d) : NULL;
+    struct dfa *e = d ? escaped(b, d) : NULL;
     expr quote = gb_text(b, "\"");
-    dfa_free(d);
     return gb_seq_of(b, quote, gb_dfa(b, e), quote);
 }
 
@@ -365,13 +384,14 @@ expr gb_json_object(struct grammar_builder *b, const struct json_object *o) {
         if (o->keys->label[q] >= labels)
             labels = o->keys->label[q] + 1;
     int total = labels ? o->list_starts[labels] : 0;
-    copy.keys = !o->keys ? NULL : copy.bare ? words_of(o->keys) : escaped(o->keys);
+    copy.keys = !o->keys ? NULL : copy.bare ? words_of(o->keys) : escaped(b, o->keys);
+    if (copy.bare)
+        dfa_free(o->keys);
     copy.kinds = malloc((size_t)(o->num_kinds + 1) * sizeof *copy.kinds);
     copy.lists = malloc((size_t)(total + 1) * sizeof *copy.lists);
     copy.list_starts = calloc((size_t)labels + 1, sizeof *copy.list_starts);
     if ((o->keys && !copy.keys) || !copy.kinds || !copy.lists || !copy.list_starts)
         gb_fail(b, STATUS_NOMEM, "out of memory");
-    dfa_free(o->keys);
     for (int i = 0; i < o->num_kinds; i++)
         if (o->kinds[i].value < 0)
             gb_fail(b, STATUS_LIMIT, "the grammar is too large"); // the first failure stays

@@ -327,7 +327,7 @@ static struct dfa *rules_dfa(struct schema *s, const struct number_rules *r) {
 // ---- lists of values
 
 struct literal {
-    char *text;
+    const char *text;
     size_t len;
 };
 struct literals {
@@ -385,36 +385,36 @@ static int32_t literal_label(const void *arg, const void *state) {
     return s->zeros == 2 || literal_complete(arg, s) ? 0 : -1;
 }
 
-static bool list_has(struct schema *s, const struct jdoc_value *list, const struct jdoc_value *v) {
-    if (list->type == JDOC_NUMBER)
-        return number_equal(s, list, v);
-    JDOC_EACH(&s->doc, e, list)
-    if (e->type == JDOC_NUMBER && number_equal(s, e, v))
-        return true;
-    return false;
-}
-
 struct candidates {
     struct literal *list;
     int num;
 };
 
-// Adds one value of a list, if all other facts allow it.
-static bool candidate_add(struct schema *s, const struct clause *c, const struct dfa *rules,
-                          const struct jdoc_value *v, struct candidates *out) {
+const char *number_text(struct schema *s, const struct jdoc_value *v, size_t *len) {
     struct decimal d;
-    char *text = schema_alloc(s, 2 * MAX_DIGITS + 4);
-    if (!text || !value_decimal(s, v, &d) || !schema_step(s, 1))
+    char *text = value_decimal(s, v, &d) ? schema_alloc(s, (size_t)(d.num_int + d.num_frac) + 2) : NULL;
+    *len = text ? decimal_write(&d, text) : 0;
+    return text;
+}
+
+// Adds one value of a list, if all other facts allow it.
+static bool candidate_add(struct schema *s, const struct clause *c, const struct jdoc_value *list,
+                          const struct dfa *rules, const struct jdoc_value *v, struct candidates *out) {
+    size_t len;
+    const char *text = schema_step(s, 1) ? number_text(s, v, &len) : NULL;
+    for (const struct fact_list *l = text ? c->facts : NULL; l; l = l->next)
+        if (l->fact.kind == FACT_ONE_OF && !l->fact.not &&l->fact.node != list) {
+            const struct dfa *d = schema_list(s, l->fact.node, true);
+            if (!d || dfa_match(d, text, len) < 0)
+                return d != NULL;
+        }
+    if (!text)
         return false;
-    for (const struct fact_list *l = c->facts; l; l = l->next)
-        if (l->fact.kind == FACT_ONE_OF && !l->fact.not &&!list_has(s, l->fact.node, v))
-            return !s->failed;
-    size_t len = decimal_write(&d, text);
     if (rules && dfa_match(rules, text, len) < 0)
         return true;
     out->list[out->num++] = (struct literal){text, len};
     if (len == 1 && text[0] == '0' && s->as_written)
-        out->list[out->num++] = (struct literal){(char *)"-0", 2};
+        out->list[out->num++] = (struct literal){"-0", 2};
     return true;
 }
 
@@ -423,11 +423,11 @@ static bool form_list(struct schema *s, const struct clause *c, const struct jdo
     struct candidates out = {.list = schema_alloc(s, (size_t)(2 * list->len + 4) * sizeof *out.list)};
     if (!out.list)
         return false;
-    if (list->type == JDOC_NUMBER && !candidate_add(s, c, rules, list, &out))
+    if (list->type == JDOC_NUMBER && !candidate_add(s, c, list, rules, list, &out))
         return false;
     if (list->type == JDOC_ARRAY)
         JDOC_EACH(&s->doc, e, list)
-    if (e->type == JDOC_NUMBER && !candidate_add(s, c, rules, e, &out))
+    if (e->type == JDOC_NUMBER && !candidate_add(s, c, list, rules, e, &out))
         return false;
     if (out.num == 0)
         return true;

@@ -151,9 +151,9 @@ struct anchor {
     bool dynamic;
 };
 struct cached_dfa {
-    const char *text; // a pattern, or the name of a format
+    enum cached_kind { DFA_PATTERN, DFA_FORMAT, DFA_STRINGS, DFA_NUMBERS } kind;
+    const void *name; // a pattern, the name of a format, or the node of a list: (len)
     size_t len;
-    bool format;
     struct dfa *dfa;
 };
 
@@ -298,6 +298,11 @@ expr object_expr(struct schema *s, const struct form *f, bool arguments);
 
 bool number_equal(struct schema *s, const struct jdoc_value *a, const struct jdoc_value *b);
 bool number_is_integer(struct schema *s, const struct jdoc_value *v);
+// The strings of `list` (a value, or an array of them), or its numbers without exponents and zeros too many, as an
+// automaton that the schema keeps; NULL: failed.
+const struct dfa *schema_list(struct schema *s, const struct jdoc_value *list, bool numbers);
+// The text of a number without exponent and zeros too many, in the arena. NULL: failed.
+const char *number_text(struct schema *s, const struct jdoc_value *v, size_t *len);
 // Automata that the schema keeps; NULL: failed, or *annotation: a format that is not known.
 const struct dfa *schema_regex(struct schema *s, const struct jdoc_value *pattern);
 const struct dfa *schema_format(struct schema *s, const struct jdoc_value *format, bool *annotation);

@@ -9,16 +9,15 @@
 
 // ---- automata that are kept
 
-static struct cached_dfa *cache_find(struct schema *s, const char *text, size_t len, bool format) {
+static const struct dfa *cache_find(struct schema *s, enum cached_kind kind, const void *name, size_t len) {
     for (int i = 0; i < s->num_cache; i++)
-        if (s->cache[i].len == len && s->cache[i].format == format &&
-            memcmp(s->cache[i].text, text, len) == 0)
-            return &s->cache[i];
+        if (s->cache[i].len == len && s->cache[i].kind == kind && memcmp(s->cache[i].name, name, len) == 0)
+            return s->cache[i].dfa;
     return NULL;
 }
 
 // Takes d over.
-static const struct dfa *cache_add(struct schema *s, const char *text, size_t len, bool format,
+static const struct dfa *cache_add(struct schema *s, enum cached_kind kind, const void *name, size_t len,
                                    struct dfa *d) {
     if (s->num_cache == s->cap_cache) {
         int cap = s->cap_cache ? 2 * s->cap_cache : 32;
@@ -32,22 +31,22 @@ static const struct dfa *cache_add(struct schema *s, const char *text, size_t le
         s->cache = more;
         s->cap_cache = cap;
     }
-    s->cache[s->num_cache++] = (struct cached_dfa){text, len, format, d};
+    s->cache[s->num_cache++] = (struct cached_dfa){kind, name, len, d};
     return d;
 }
 
 const struct dfa *schema_regex(struct schema *s, const struct jdoc_value *pattern) {
     struct text_view t = jdoc_text(&s->doc, pattern);
     struct err err = {0};
-    struct cached_dfa *c = cache_find(s, t.data, t.len, false);
-    if (c)
-        return c->dfa;
+    const struct dfa *kept = cache_find(s, DFA_PATTERN, t.data, t.len);
+    if (kept)
+        return kept;
     struct dfa *d = dfa_regex(t.data, t.len, false, &err);
     if (!d) {
         schema_fail(s, pattern, err.code, "%s", err.msg);
         return NULL;
     }
-    return schema_count(s, d) ? cache_add(s, t.data, t.len, false, d) : (dfa_free(d), NULL);
+    return schema_count(s, d) ? cache_add(s, DFA_PATTERN, t.data, t.len, d) : (dfa_free(d), NULL);
 }
 
 static struct dfa *bounded(struct schema *s, const struct dfa *d, int min, int max, struct err *err);
@@ -64,9 +63,9 @@ const struct dfa *schema_format(struct schema *s, const struct jdoc_value *forma
         schema_fail(s, format, STATUS_INVALID, "the format \"%s\" is not supported", f->name);
         return NULL;
     }
-    struct cached_dfa *c = cache_find(s, f->name, strlen(f->name), true);
-    if (c)
-        return c->dfa;
+    const struct dfa *kept = cache_find(s, DFA_FORMAT, f->name, strlen(f->name));
+    if (kept)
+        return kept;
     size_t len = 0;
     for (int i = 0; i < 3 && f->parts[i]; i++)
         len += strlen(f->parts[i]);
@@ -85,7 +84,7 @@ const struct dfa *schema_format(struct schema *s, const struct jdoc_value *forma
         schema_fail(s, format, err.code, "%s", err.msg);
         return NULL;
     }
-    return cache_add(s, f->name, strlen(f->name), true, d);
+    return cache_add(s, DFA_FORMAT, f->name, strlen(f->name), d);
 }
 
 // ---- automata of facts
@@ -138,7 +137,7 @@ static const struct jdoc_value *next_text(const struct schema *s, const struct j
     return list->type == JDOC_STRING ? NULL : jdoc_after(&s->doc, list, v, false);
 }
 
-// The automaton of n texts.
+// The automaton of n texts, or numbers.
 static struct dfa *texts_dfa(struct schema *s, const struct jdoc_value *const *list, int n) {
     struct err err = {0};
     const char **texts = schema_alloc(s, ((size_t)n + 1) * sizeof *texts);
@@ -146,8 +145,11 @@ static struct dfa *texts_dfa(struct schema *s, const struct jdoc_value *const *l
     if (!texts || !lens || !schema_step(s, n))
         return NULL;
     for (int i = 0; i < n; i++) {
-        texts[i] = s->doc.text + list[i]->at;
-        lens[i] = list[i]->len;
+        struct text_view t = jdoc_text(&s->doc, list[i]);
+        texts[i] = t.data;
+        lens[i] = t.len;
+        if (list[i]->type == JDOC_NUMBER && !(texts[i] = number_text(s, list[i], &lens[i])))
+            return NULL;
     }
     struct dfa *d = dfa_literals(texts, lens, n, &err);
     if (!d)
@@ -155,11 +157,19 @@ static struct dfa *texts_dfa(struct schema *s, const struct jdoc_value *const *l
     return d;
 }
 
-static bool list_has(const struct schema *s, const struct jdoc_value *list, const struct jdoc_value *v) {
-    for (const struct jdoc_value *e = first_text(s, list); e; e = next_text(s, list, e))
-        if (e->type == JDOC_STRING && schema_same_text(s, e, v))
-            return true;
-    return false;
+const struct dfa *schema_list(struct schema *s, const struct jdoc_value *list, bool numbers) {
+    const enum cached_kind kind = numbers ? DFA_NUMBERS : DFA_STRINGS;
+    const struct dfa *kept = cache_find(s, kind, list, sizeof *list); // no two nodes are at the same byte
+    bool one = list->type != JDOC_ARRAY;
+    const struct jdoc_value **values =
+        kept ? NULL : schema_alloc(s, ((one ? 1 : (size_t)list->len) + 1) * sizeof *values);
+    int n = 0;
+    for (const struct jdoc_value *e = one ? list : jdoc_first(&s->doc, list); values && e;
+         e = one ? NULL : jdoc_after(&s->doc, list, e, false))
+        if (e->type == (numbers ? JDOC_NUMBER : JDOC_STRING))
+            values[n++] = e;
+    struct dfa *d = values ? texts_dfa(s, values, n) : NULL;
+    return d ? cache_add(s, kind, list, sizeof *list, d) : kept;
 }
 
 // No text of any of the lists that must not be.
@@ -324,8 +334,9 @@ static bool rules_length(struct schema *s, struct string_rules *r) {
 
 // ---- forms
 
-// Whether a text of a list is as all facts say.
-static bool value_fits(struct schema *s, const struct clause *c, const struct jdoc_value *v) {
+// Whether a text of a list is as all other facts say.
+static bool value_fits(struct schema *s, const struct clause *c, const struct jdoc_value *list,
+                       const struct jdoc_value *v) {
     struct text_view t = jdoc_text(&s->doc, v);
     int64_t length = 0;
     for (size_t i = 0; i < t.len; i++)
@@ -333,13 +344,14 @@ static bool value_fits(struct schema *s, const struct clause *c, const struct jd
     for (const struct fact_list *l = c->facts; l; l = l->next) {
         const struct fact *f = &l->fact;
         bool annotation = false, fits;
+        if (f->kind == FACT_ONE_OF && f->node == list && !f->not )
+            continue;
         if (f->kind == FACT_COUNT) {
             fits = length >= f->min && (f->max < 0 || length <= f->max);
-        } else if (f->kind == FACT_ONE_OF) {
-            fits = list_has(s, f->node, v) != f->not ;
         } else {
-            const struct dfa *d =
-                f->kind == FACT_PATTERN ? schema_regex(s, f->node) : schema_format(s, f->node, &annotation);
+            const struct dfa *d = f->kind == FACT_ONE_OF    ? schema_list(s, f->node, false)
+                                  : f->kind == FACT_PATTERN ? schema_regex(s, f->node)
+                                                            : schema_format(s, f->node, &annotation);
             fits = annotation || (d && (dfa_match(d, t.data, t.len) >= 0) != f->not );
         }
         if (!fits)
@@ -354,7 +366,7 @@ static bool form_texts(struct schema *s, const struct clause *c, const struct jd
     const struct jdoc_value **texts = schema_alloc(s, (most + 1) * sizeof *texts);
     int n = 0;
     for (const struct jdoc_value *e = texts ? first_text(s, list) : NULL; e; e = next_text(s, list, e))
-        if (e->type == JDOC_STRING && value_fits(s, c, e))
+        if (e->type == JDOC_STRING && value_fits(s, c, list, e))
             texts[n++] = e;
     if (!texts || s->failed)
         return false;

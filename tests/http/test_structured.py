@@ -226,7 +226,7 @@ def test_blanks_and_order(server, start):
     ({"guided_regex": "(" * 100 + "a" + ")" * 100}, "deep"),
     ({"guided_json": "[" * 5000}, ""),
     ({"grammar": "root ::= " + "(" * 60000}, ""),
-    ({"guided_json": {"properties": {f"p{i}": {"format": "hostname", "maxLength": 150 + i} for i in range(100)}}}, "guided_json"),
+    ({"guided_json": {"properties": {f"p{i}": {"format": "hostname", "maxLength": 150 + i} for i in range(200)}}}, "guided_json"),
     ({"guided_json": {"properties": {f"p{i}": {"pattern": f"a[ab]{{10}}c{i}"} for i in range(300)}}}, "guided_json"),
     ({"guided_json": {"patternProperties": {"^a?b$": {}}, "additionalProperties": False, "minProperties": 3, "type": "object"}}, "/minProperties"),
     ({"guided_json": {"propertyNames": {"enum": ["a"]}, "minProperties": 2, "type": "object"}}, "/minProperties"),

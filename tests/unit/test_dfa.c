@@ -202,7 +202,8 @@ static void test_count(void **state) {
 static void test_bounds(void **state) {
     (void)state;
     struct err err = {0};
-    char bytes[256], *many = malloc(3 << 16);
+    const size_t most = (1 << DFA_STATE_BITS) - 1; // bytes: the state behind them is one more
+    char bytes[256], *many = malloc(most + 1);
     const char *texts[256];
     size_t lens[256];
     assert_non_null(many);
@@ -218,13 +219,19 @@ static void test_bounds(void **state) {
             assert_int_equal(dfa_match(d, bytes + i, 1), (i < n) - 1);
         dfa_free(d);
     }
-    memset(many, 'x', 3 << 16);
+    memset(many, 'x', most + 1);
     const char *one = many;
-    struct dfa *d = dfa_literals(&one, &(size_t){DFA_MAX_STATES - 1}, 1, &err);
-    assert_int_equal(d->num_states, DFA_MAX_STATES);
+    struct dfa *d = dfa_literals(&one, &most, 1, &err);
+    assert_int_equal(d->num_states, most + 1);
+    assert_int_equal(dfa_match(d, many, most), 0);
     dfa_free(d);
-    assert_null(dfa_literals(&one, &(size_t){DFA_MAX_STATES}, 1, &err));
+    assert_null(dfa_literals(&one, &(size_t){most + 1}, 1, &err));
     assert_int_equal(err.code, STATUS_LIMIT);
+    err = (struct err){0};
+    for (size_t i = 0; i < most; i++)
+        many[i] = (char)i;
+    assert_null(dfa_literals(&one, &(size_t){1 << 17}, 1, &err)); // each state has all bytes
+    assert_true(err.code == STATUS_LIMIT && strstr(err.msg, "64 MiB"));
     err = (struct err){0};
     assert_null(dfa_length(0, 100000, &err));
     assert_int_equal(err.code, STATUS_LIMIT);
@@ -233,6 +240,40 @@ static void test_bounds(void **state) {
     assert_true(d && dfa_is_empty(d));
     dfa_free(d);
     free(many);
+}
+
+// As many words as the largest lists have: each is taken, and nothing that differs in a letter.
+static void test_many_words(void **state) {
+    (void)state;
+    enum { NUM = 20000, LEN = 12 };
+    char(*words)[LEN + 1] = malloc(NUM * sizeof *words), text[LEN + 1];
+    const char **texts = malloc(NUM * sizeof *texts);
+    size_t *lens = malloc(NUM * sizeof *lens);
+    struct err err = {0};
+    assert_true(words && texts && lens);
+    seed = 3;
+    for (int i = 0; i < NUM; i++) {
+        lens[i] = LEN - draw(4);
+        for (size_t k = 0; k < lens[i]; k++)
+            words[i][k] = (char)('a' + draw(25));
+        texts[i] = words[i];
+    }
+    struct dfa *d = dfa_literals(texts, lens, NUM, &err);
+    assert_non_null(d);
+    assert_true(d->num_states > DFA_MAX_STATES && d->num_classes == 26);
+    assert_in_range(dfa_count(d, 2 * NUM), NUM - 10, NUM); // a word may have come twice
+    for (int i = 0; i < NUM; i++) {
+        size_t n = lens[i];
+        assert_int_equal(dfa_match(d, texts[i], n), 0);
+        memcpy(text, texts[i], n);
+        text[draw((uint32_t)n)] = 'z';
+        assert_int_equal(dfa_match(d, text, n), -1);
+        assert_int_equal(dfa_match(d, texts[i], n - 4), -1); // shorter than any
+    }
+    dfa_free(d);
+    free(words);
+    free(texts);
+    free(lens);
 }
 
 // 64 automata at once, each with one key of its own.
@@ -320,6 +361,7 @@ static void test_work_time(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_operations), cmocka_unit_test(test_count),
                                        cmocka_unit_test(test_bounds),     cmocka_unit_test(test_many_sides),
-                                       cmocka_unit_test(test_plain),      cmocka_unit_test(test_work_time)};
+                                       cmocka_unit_test(test_many_words), cmocka_unit_test(test_plain),
+                                       cmocka_unit_test(test_work_time)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

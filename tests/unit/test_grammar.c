@@ -1,6 +1,7 @@
 // Grammars, the matcher that walks them, and the masks of tokens.
 #include "harness.h"
 
+#include "grammar/front.h"
 #include "grammar/grammar_build.h"
 #include "grammar/matcher.h"
 #include "grammar/token_trie.h"
@@ -102,6 +103,36 @@ static void test_rules(void **state) {
               gb_alt_of(b, gb_seq_of(b, product, gb_text(b, "*"), x), x,
                         gb_seq_of(b, gb_text(b, "("), sum, gb_text(b, ")"))));
     check_all(made(b, sum), TEXTS("x", "x+x*x", "(x+x)*x+x"), TEXTS("", "x+", "x(x)", "*x", "(x"));
+}
+
+// Thousands of texts among alternatives are one automaton, so that they are not that many ways to begin a text.
+static void test_many_texts(void **state) {
+    (void)state;
+    enum { NUM = 6000 };
+    struct grammar_builder *b = builder(JSON_ORDER_SCHEMA);
+    expr parts[NUM];
+    char text[32];
+    for (int i = 0; i < NUM; i++) {
+        int len = snprintf(text, sizeof text, "word %d", 7 * i);
+        parts[i] = i == 5 ? gb_empty(b) : i == 6 ? gb_json_integer(b) : gb_bytes(b, text, (size_t)len);
+    }
+    struct grammar *g = made(b, gb_seq_of(b, gb_text(b, "<"), gb_alt(b, parts, NUM), gb_text(b, ">")));
+    assert_true(g->num_stops < 40);
+    for (int i = 0; i < 7 * NUM; i++) {
+        snprintf(text, sizeof text, "<word %d>", i);
+        check(g, i % 7 == 0 && i != 35 && i != 42, text);
+    }
+    check_all(g, TEXTS("<>", "<-17>"), TEXTS("", "<word>", "<word 7", "<word 7 >", "<word 07>"));
+    b = builder(JSON_ORDER_SCHEMA);
+    char *regex = malloc(16 * NUM), *p = regex;
+    assert_non_null(regex);
+    for (int i = 0; i < NUM; i++)
+        p += snprintf(p, 16, "%sx%dy", i ? "|" : "", i);
+    struct err err = {0};
+    expr e = regex_to_expr(b, regex, (size_t)(p - regex), &err);
+    check_all(made(b, gb_repeat(b, e, 2, 2)), TEXTS("x0yx5999y", "x17yx17y"),
+              TEXTS("x0y", "x0yx6000y", "x01yx2y", "x0yx1yx2y"));
+    free(regex);
 }
 
 static void check_fails(struct grammar_builder *b, expr root, enum status code, const char *what) {
@@ -407,16 +438,26 @@ static void test_masks(void **state) {
     check_masks(made(b, gb_seq_of(b, gb_dfa(b, gb_dfa_without(b, "end", 3)), gb_text(b, "end"),
                                   gb_repeat(b, gb_token(b, 1), 0, 1))),
                 trie, 300);
+    b = builder(JSON_ORDER_SCHEMA); // texts of one automaton, with what begins like them
+    expr words[40];
+    for (int i = 0; i < 40; i++) {
+        char text[32];
+        int len =
+            snprintf(text, sizeof text, "%s%s%d", i % 3 ? "the " : "th", i % 2 ? "\xc3\xa9" : "e", i / 3);
+        words[i] = gb_bytes(b, text, (size_t)len);
+    }
+    check_masks(made(b, gb_repeat(b, gb_alt_of(b, gb_alt(b, words, 40), gb_json_string(b, 0, 5)), 1, -1)),
+                trie, 300);
     token_trie_free(trie);
     tokenizer_free(t);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_expressions), cmocka_unit_test(test_rules),  cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_chars),       cmocka_unit_test(test_json),   cmocka_unit_test(test_strings),
-        cmocka_unit_test(test_objects),     cmocka_unit_test(test_arrays), cmocka_unit_test(test_without),
-        cmocka_unit_test(test_masks),
+        cmocka_unit_test(test_expressions), cmocka_unit_test(test_rules),      cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_chars),       cmocka_unit_test(test_json),       cmocka_unit_test(test_strings),
+        cmocka_unit_test(test_objects),     cmocka_unit_test(test_arrays),     cmocka_unit_test(test_without),
+        cmocka_unit_test(test_masks),       cmocka_unit_test(test_many_texts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

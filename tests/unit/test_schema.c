@@ -69,6 +69,42 @@ static void test_values(void **state) {
     check(JSON_ORDER_SCHEMA, "{\"const\":1}", TEXTS("1"), TEXTS("1.0"));
 }
 
+// Lists of as many values as there are words of a language: texts, some with escapes, and numbers; two lists that both
+// hold; beside a pattern and a length.
+static void test_many_values(void **state) {
+    (void)state;
+    enum { NUM = 20000 };
+    char *schema = malloc(3 * 40 * NUM), *p = schema, text[64];
+    struct err err = {0};
+    assert_non_null(schema);
+    p = stpcpy(p, "{\"allOf\":[{\"enum\":[null");
+    for (int i = 0; i < NUM; i++)
+        p += sprintf(p, ",\"word %d%s of many\",%d.5", i, i % 10 ? "" : "\\n\\\"", i);
+    p = stpcpy(p, "]},{\"enum\":[true,null");
+    for (int i = 0; i < NUM; i += 2) // even ones alone
+        p += sprintf(p, ",\"word %d%s of many\",%d.50", i, i % 10 ? "" : "\\u000a\\\"", i);
+    p = stpcpy(p, "]},{\"maxLength\":17,\"maximum\":9999}]}");
+    struct grammar *g = compile(schema, (size_t)(p - schema), JSON_ORDER_SCHEMA, &err);
+    if (!g)
+        fail_msg("%s", err.msg);
+    for (int i = 0; i < NUM; i++) {
+        int len = snprintf(text, sizeof text, "\"word %d%s of many\"", i, i % 10 ? "" : "\\n\\\"");
+        int chars = len - 2 - (i % 10 ? 0 : 2);
+        if (grammar_takes(g, text, (size_t)len) != (i % 2 == 0 && chars <= 17))
+            fail_msg("%s", text);
+        len = snprintf(text, sizeof text, "%d.5", i);
+        if (grammar_takes(g, text, (size_t)len) != (i % 2 == 0 && i < 9999))
+            fail_msg("%s", text);
+    }
+    static const char *const others[] = {"true", "\"word\"", "\"word 2 of man\"",
+                                         "0",    "20000.5",  "\"word 20000 of many\""};
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        assert_false(grammar_takes(g, others[i], strlen(others[i])));
+    assert_true(grammar_takes(g, "null", 4));
+    grammar_free(g);
+    free(schema);
+}
+
 static void test_numbers(void **state) {
     (void)state;
     ANY_ORDER("{\"type\":\"number\",\"minimum\":1.5,\"exclusiveMaximum\":20}",
@@ -384,6 +420,7 @@ int main(void) {
         cmocka_unit_test(test_described),    cmocka_unit_test(test_objects),
         cmocka_unit_test(test_combinations), cmocka_unit_test(test_references),
         cmocka_unit_test(test_refusals),     cmocka_unit_test(test_hostile),
+        cmocka_unit_test(test_many_values),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -94,8 +94,8 @@ struct budget_params {
 // NULL: out of memory, or closing has no tokens; inner is the caller's still.
 struct token_filter *budget_filter(const struct budget_params *p);
 
-// Constraints by what they were made of, those used last, within a number of bytes; and the trie that they share, made
-// when the first is asked for. Any thread.
+// Constraints by what they were made of, those used last, within a number of bytes; why others were refused; and the trie
+// that they share, made when the first is asked for. Any thread.
 struct constraint_cache;
 struct constraint_cache *constraint_cache_new(const struct tokenizer *t,
                                               size_t max_bytes); // NULL: out of memory
@@ -104,9 +104,13 @@ struct constraint_counts {                                       // of requests
     uint64_t compiled, cached, refused;
 };
 struct constraint_counts constraint_cache_counts(struct constraint_cache *c); // NULL: zeros
-// constraint_new(), or the one made earlier of the same: the caller owns a reference.
+// constraint_new(), or the one made earlier of the same, or the error that it gave; waits where another thread makes it.
+// The caller owns a reference. Also STATUS_CANCELLED: the cache was stopped.
 struct constraint *constraint_cache_get(struct constraint_cache *c, const struct grammar_part *root,
                                         const struct json_style *style, struct err *err);
+
+// From now on nothing is compiled, and what is being compiled ends soon. NULL is allowed.
+void constraint_cache_stop(struct constraint_cache *c);
 
 #ifdef __cplusplus
 }

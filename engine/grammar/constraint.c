@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { MAX_BYTES = 4 * SOURCE_BYTES };        // of what a constraint is made of
 enum { NUM_MASKS = 256 };                     // kept of one constraint
 static const size_t max_states = 8 << 20;     // bytes of a matcher's states; beyond it forgets them
 static const size_t max_mask_bytes = 4 << 20; // of the masks kept
@@ -57,10 +58,6 @@ static expr without_expr(struct grammar_builder *b, const struct grammar_part *p
 }
 
 static expr source_expr(struct grammar_builder *b, const struct grammar_part *p, struct err *err) {
-    if (p->len > SOURCE_BYTES) {
-        err_set(err, STATUS_LIMIT, "the grammar has more than %d bytes", SOURCE_BYTES);
-        return EXPR_NONE;
-    }
     gb_json_literals(b, p->literals);
     switch (p->language) {
     case GRAMMAR_JSON_SCHEMA: return schema_to_expr(b, p->text, p->len, err);
@@ -90,8 +87,25 @@ static expr part_expr(struct grammar_builder *b, const struct grammar_part *p, i
     return EXPR_NONE;
 }
 
+// Adds the bytes of all texts and sources. false: they are too many, before anything is made of them.
+static bool count_bytes(const struct grammar_part *p, size_t *bytes, struct err *err) {
+    if (p->kind == GRAMMAR_SOURCE && p->len > SOURCE_BYTES)
+        return err_set(err, STATUS_LIMIT, "the grammar has more than %d bytes", SOURCE_BYTES) == STATUS_OK;
+    *bytes += p->len;
+    if (*bytes > MAX_BYTES)
+        return err_set(err, STATUS_LIMIT, "all schemas, grammars and texts have more than %d bytes",
+                       MAX_BYTES) == STATUS_OK;
+    for (int i = 0; i < p->num; i++)
+        if (!count_bytes(&p->parts[i], bytes, err))
+            return false;
+    return true;
+}
+
 static struct grammar *compile(const struct grammar_part *root, const struct json_style *style,
                                struct err *err) {
+    size_t bytes = 0;
+    if (!count_bytes(root, &bytes, err))
+        return NULL;
     struct grammar_builder *b = gb_new();
     if (!b) {
         err_set(err, STATUS_NOMEM, "out of memory");

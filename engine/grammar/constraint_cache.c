@@ -1,27 +1,41 @@
-// Constraints that were made lately, so that the same schema is compiled once.
+// Constraints that were made lately, so that the same schema is compiled once, and what was refused, so that it is not
+// compiled again. Requests for one that another thread compiles wait for it.
 #include "buf.h"
 #include "grammar.h"
+#include "work_time.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_ENTRIES = 256 };
+enum { MAX_ENTRIES = 256, MAX_REFUSALS = 64 };
+static const size_t max_refused_bytes = 16 << 20; // of the keys of refusals
 
 struct entry {
-    struct buf key;
-    struct constraint *constraint; // NULL: free
-    uint64_t used;                 // when last
+    struct buf key;                // no data: free
+    struct constraint *constraint; // NULL: refused
+    struct err refusal;
+    uint64_t used; // when last
+};
+
+// A key that a thread compiles, on its stack.
+struct in_work {
+    const struct buf *key;
+    struct in_work *next;
 };
 
 struct constraint_cache {
     pthread_mutex_t lock;
+    pthread_cond_t done; // of one in work
+    struct in_work *in_work;
     const struct tokenizer *tokenizer;
     struct token_trie *trie;
     size_t max_bytes;
     uint64_t clock;
     struct constraint_counts counts;
-    struct entry entries[MAX_ENTRIES];
+    atomic_bool stopped;
+    struct entry entries[MAX_ENTRIES], refusals[MAX_REFUSALS]; // apart: refusals push no constraint out
 };
 
 struct constraint_cache *constraint_cache_new(const struct tokenizer *t, size_t max_bytes) {
@@ -29,6 +43,7 @@ struct constraint_cache *constraint_cache_new(const struct tokenizer *t, size_t 
     if (!c)
         return NULL;
     pthread_mutex_init(&c->lock, NULL); // cannot fail on Linux: no attributes
+    pthread_cond_init(&c->done, NULL);
     c->tokenizer = t;
     c->max_bytes = max_bytes;
     return c;
@@ -45,9 +60,17 @@ void constraint_cache_free(struct constraint_cache *c) {
         return;
     for (int i = 0; i < MAX_ENTRIES; i++)
         forget(&c->entries[i]);
+    for (int i = 0; i < MAX_REFUSALS; i++)
+        forget(&c->refusals[i]);
     token_trie_free(c->trie);
+    pthread_cond_destroy(&c->done);
     pthread_mutex_destroy(&c->lock);
     free(c);
+}
+
+void constraint_cache_stop(struct constraint_cache *c) {
+    if (c)
+        atomic_store(&c->stopped, true);
 }
 
 static void write_key(struct buf *b, const struct grammar_part *p) {
@@ -67,35 +90,45 @@ static void write_key(struct buf *b, const struct grammar_part *p) {
         write_key(b, &p->parts[i]);
 }
 
+static bool same_key(const struct buf *a, const struct buf *b) {
+    return a->len == b->len && memcmp(a->data, b->data, a->len) == 0;
+}
+
 // With the lock. NULL: not there.
-static struct constraint *find(struct constraint_cache *c, const struct buf *key) {
-    for (int i = 0; i < MAX_ENTRIES; i++) {
-        struct entry *e = &c->entries[i];
-        if (e->constraint && e->key.len == key->len && memcmp(e->key.data, key->data, key->len) == 0) {
+static struct entry *find(struct constraint_cache *c, const struct buf *key) {
+    for (int i = 0; i < MAX_ENTRIES + MAX_REFUSALS; i++) {
+        struct entry *e = i < MAX_ENTRIES ? &c->entries[i] : &c->refusals[i - MAX_ENTRIES];
+        if (e->key.data && same_key(&e->key, key)) {
             e->used = ++c->clock;
-            constraint_retain(e->constraint);
-            return e->constraint;
+            return e;
         }
     }
     return NULL;
 }
 
+static bool is_in_work(const struct constraint_cache *c, const struct buf *key) {
+    for (const struct in_work *w = c->in_work; w; w = w->next)
+        if (same_key(w->key, key))
+            return true;
+    return false;
+}
+
 // With the lock: forgets those that were used longest ago until the rest, which grow as they are used, and one more
 // have room. Requests keep theirs. Where that one goes.
-static struct entry *make_room(struct constraint_cache *c) {
+static struct entry *make_room(struct entry *entries, int num, size_t max_bytes) {
     for (;;) {
         struct entry *oldest = NULL, *place = NULL;
         size_t bytes = 0;
-        for (int i = 0; i < MAX_ENTRIES; i++) {
-            struct entry *e = &c->entries[i];
-            if (!e->constraint) {
+        for (int i = 0; i < num; i++) {
+            struct entry *e = &entries[i];
+            if (!e->key.data) {
                 place = e;
                 continue;
             }
-            bytes += constraint_bytes(e->constraint) + e->key.len;
+            bytes += (e->constraint ? constraint_bytes(e->constraint) : 0) + e->key.len;
             oldest = !oldest || e->used < oldest->used ? e : oldest;
         }
-        if (place && (!oldest || bytes <= c->max_bytes))
+        if (place && (!oldest || bytes <= max_bytes))
             return place;
         forget(oldest);
     }
@@ -111,9 +144,47 @@ struct constraint_counts constraint_cache_counts(struct constraint_cache *c) {
     return counts;
 }
 
+// With the lock, which it gives up meanwhile. Takes the key over where the cache keeps what came of it.
+static struct constraint *compile(struct constraint_cache *c, struct buf *key,
+                                  const struct grammar_part *root, const struct json_style *style,
+                                  struct err *err) {
+    struct in_work work = {key, c->in_work}, **at = &c->in_work;
+    struct constraint *made = NULL;
+    c->in_work = &work;
+    if (!c->trie)
+        c->trie = token_trie_new(c->tokenizer);
+    const struct token_trie *trie = c->trie;
+    pthread_mutex_unlock(&c->lock);
+    work_time_stop_by(&c->stopped);
+    if (trie)
+        made = constraint_new(root, style, trie, err);
+    else
+        err_set(err, STATUS_NOMEM, "out of memory");
+    work_time_stop_by(NULL);
+    pthread_mutex_lock(&c->lock);
+    while (*at != &work)
+        at = &(*at)->next;
+    *at = work.next;
+    *(made ? &c->counts.compiled : &c->counts.refused) += 1;
+    if (made) {
+        constraint_retain(made);
+        *make_room(c->entries, MAX_ENTRIES, c->max_bytes) =
+            (struct entry){.key = *key, .constraint = made, .used = ++c->clock};
+        *key = (struct buf){0};
+    } else if (err->code != STATUS_NOMEM && err->code != STATUS_CANCELLED && key->len <= max_refused_bytes) {
+        *make_room(c->refusals, MAX_REFUSALS, max_refused_bytes - key->len) =
+            (struct entry){.key = *key, .refusal = *err, .used = ++c->clock};
+        *key = (struct buf){0};
+    }
+    pthread_cond_broadcast(&c->done);
+    return made;
+}
+
 struct constraint *constraint_cache_get(struct constraint_cache *c, const struct grammar_part *root,
                                         const struct json_style *style, struct err *err) {
     struct buf key = {0};
+    struct constraint *found = NULL;
+    struct entry *e;
     write_key(&key, root);
     buf_int(&key, style->order);
     buf_char(&key, ' ');
@@ -125,29 +196,22 @@ struct constraint *constraint_cache_get(struct constraint_cache *c, const struct
         return NULL;
     }
     pthread_mutex_lock(&c->lock);
-    struct constraint *found = find(c, &key);
-    c->counts.cached += found != NULL;
-    make_room(c);
-    if (!found && !c->trie)
-        c->trie = token_trie_new(c->tokenizer);
-    const struct token_trie *trie = c->trie;
-    pthread_mutex_unlock(&c->lock);
-    if (!found) {
-        struct constraint *made = trie ? constraint_new(root, style, trie, err) : NULL;
-        if (!trie)
-            err_set(err, STATUS_NOMEM, "out of memory");
-        pthread_mutex_lock(&c->lock);
-        *(made ? &c->counts.compiled : &c->counts.refused) += 1;
-        if (made && (found = find(c, &key))) { // another thread was faster
-            constraint_release(made);
-        } else if (made) {
-            constraint_retain(made);
-            *make_room(c) = (struct entry){key, made, ++c->clock};
-            key = (struct buf){0};
-            found = made;
-        }
-        pthread_mutex_unlock(&c->lock);
+    while (!(e = find(c, &key)) && is_in_work(c, &key))
+        pthread_cond_wait(&c->done, &c->lock);
+    if (!e && atomic_load(&c->stopped)) {
+        err_set(err, STATUS_CANCELLED, "nothing more is compiled");
+    } else if (!e) {
+        found = compile(c, &key, root, style, err);
+    } else if (e->constraint) {
+        found = e->constraint;
+        constraint_retain(found);
+        c->counts.cached++;
+    } else {
+        err_set(err, e->refusal.code, "%s", e->refusal.msg);
+        c->counts.refused++;
     }
+    make_room(c->entries, MAX_ENTRIES, c->max_bytes); // they grow
+    pthread_mutex_unlock(&c->lock);
     buf_free(&key);
     return found;
 }

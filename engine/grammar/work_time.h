@@ -4,11 +4,14 @@
 
 #include "status.h"
 
+#include <stdatomic.h>
 #include <stdbool.h>
 
 enum { WORK_TIME_MS = 1000 };
 
 void work_time_begin(void);
 void work_time_end(void);
-// false: it is over, with err STATUS_LIMIT. Looks at the clock at every 64th call.
+// The work of this thread is over, too, once *stop, which outlives it; NULL: no more.
+void work_time_stop_by(const atomic_bool *stop);
+// false: it is over, with err STATUS_LIMIT, or STATUS_CANCELLED where it was stopped. Looks at every 64th call.
 bool work_time_left(struct err *err);

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_LISTED = 10000 }; // choices, tags
+enum { MAX_LISTED = 10000, MAX_TEXTS = 100000 }; // tags; texts
 
 void structured_name(struct completion_request *r, const char *param) {
     if (r->structured && r->structured->has_body)
@@ -77,9 +77,9 @@ static bool read_choice(struct completion_request *r, const json_t *v, const cha
     size_t n = json_array_size(v);
     if (!s)
         return false;
-    if (n == 0 || n > MAX_LISTED)
+    if (n == 0 || n > MAX_TEXTS)
         return api_fail(e, 400, json_is_array(v) ? "out_of_range" : "invalid_type", param,
-                        "'%s' must be a list of 1 to %d strings.", param, MAX_LISTED);
+                        "'%s' must be a list of 1 to %d strings.", param, MAX_TEXTS);
     output_text *list = malloc(n * sizeof *list);
     if (!list)
         return api_fail_memory(e);
@@ -426,6 +426,8 @@ bool structured_compile(struct completion_request *r, const struct served_model 
         return true;
     if (err.code == STATUS_NOMEM)
         return api_fail_memory(e);
+    if (err.code == STATUS_CANCELLED)
+        return api_fail(e, 503, "shutting_down", NULL, "The server is shutting down.");
     return api_fail(e, 400, "invalid_value", r->structured->param, "'%s' cannot be followed: %s",
                     r->structured->param, err.msg);
 }

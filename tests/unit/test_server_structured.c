@@ -1,6 +1,8 @@
 // Grammars of what models write besides text, and their parsers: whatever the one allows the other reads as it was meant.
 #include "output_texts.h"
 
+#include <pthread.h>
+
 static const char *const formats[] = {
     "hermes",       "qwen3_coder",  "glm45",        "minimax_m2",  "seed_oss",    "deepseek_v3",
     "deepseek_v31", "deepseek_v32", "deepseek_v4",  "kimi_k2",     "mistral",     "cohere",
@@ -264,6 +266,132 @@ static void test_cache(void **state) {
     part_arena_free(&a);
 }
 
+// A schema whose automata are much work and then too large.
+static output_text bomb(struct part_arena *a, int number) {
+    char text[1000], *p = text;
+    p += snprintf(p, 40, "{\"title\":\"%d\",\"allOf\":[true", number);
+    for (int i = 20; i < 30; i++)
+        p += snprintf(p, 40, ",{\"pattern\":\"(a|b){%d}.{40}\"}", i);
+    p = stpcpy(p, "]}");
+    return part_source(a, GRAMMAR_JSON_SCHEMA, text, (size_t)(p - text));
+}
+
+struct asker {
+    pthread_t thread;
+    struct constraint_cache *cache;
+    output_text part;
+    struct constraint *got;
+    struct err err;
+};
+
+static void *ask(void *arg) {
+    struct asker *a = arg;
+    struct json_style style = {0};
+    a->got = constraint_cache_get(a->cache, &a->part, &style, &a->err);
+    return NULL;
+}
+
+// What was refused is refused again, and what was made found, without being compiled: a cache that compiles no more does
+// both. Refusals push no constraint out.
+static void test_refusals_are_kept(void **state) {
+    (void)state;
+    if (!ready())
+        skip();
+    struct constraint_cache *cache = constraint_cache_new(tokenizer, 4 << 20);
+    struct part_arena a = {0};
+    struct asker good = {.cache = cache, .part = part_source(&a, GRAMMAR_REGEX, "[ab]{3}", 7)}, bad[100];
+    ask(&good);
+    assert_non_null(good.got);
+    for (int i = 0; i < 100; i++) {
+        char text[40];
+        int len = snprintf(text, sizeof text, "{\"multipleOf\":%d,\"type\":\"nothing\"}", i);
+        bad[i] =
+            (struct asker){.cache = cache, .part = part_source(&a, GRAMMAR_JSON_SCHEMA, text, (size_t)len)};
+        ask(&bad[i]);
+        assert_true(!bad[i].got && bad[i].err.code == STATUS_INVALID);
+    }
+    constraint_cache_stop(cache);
+    struct asker again = {.cache = cache, .part = good.part};
+    ask(&again);
+    assert_ptr_equal(again.got, good.got);
+    for (int i = 99; i >= 0; i--) {
+        again = (struct asker){.cache = cache, .part = bad[i].part};
+        ask(&again);
+        assert_null(again.got);
+        bool kept = again.err.code == STATUS_INVALID;
+        assert_true(kept ? strcmp(again.err.msg, bad[i].err.msg) == 0 : again.err.code == STATUS_CANCELLED);
+        assert_true(kept || i < 50); // the last ones are
+        if (i == 0)
+            assert_false(kept); // not without end
+    }
+    assert_int_equal(constraint_cache_counts(cache).compiled, 1);
+    constraint_release(good.got);
+    constraint_release(good.got);
+    constraint_cache_free(cache);
+    part_arena_free(&a);
+}
+
+// Threads that ask for the same at the same time get the one constraint, or the one refusal, that one of them makes.
+static void test_same_at_once(void **state) {
+    (void)state;
+    enum { NUM = 4, WORDS = 3000 };
+    if (!ready())
+        skip();
+    struct constraint_cache *cache = constraint_cache_new(tokenizer, 64 << 20);
+    struct part_arena a = {0};
+    struct asker askers[NUM];
+    char *schema = malloc(40 * WORDS), *p = schema;
+    assert_non_null(schema);
+    p = stpcpy(p, "{\"enum\":[0");
+    for (int i = 0; i < WORDS; i++)
+        p += snprintf(p, 40, ",\"%x%x\"", draw(1 << 24), draw(1 << 24));
+    p = stpcpy(p, "]}");
+    output_text parts[] = {part_source(&a, GRAMMAR_JSON_SCHEMA, schema, (size_t)(p - schema)), bomb(&a, 1)};
+    for (int round = 0; round < 2; round++) {
+        for (int i = 0; i < NUM; i++) {
+            askers[i] = (struct asker){.cache = cache, .part = parts[round]};
+            assert_int_equal(pthread_create(&askers[i].thread, NULL, ask, &askers[i]), 0);
+        }
+        for (int i = 0; i < NUM; i++) {
+            pthread_join(askers[i].thread, NULL);
+            assert_ptr_equal(askers[i].got, askers[0].got);
+            assert_true(round == 0 ? askers[i].got != NULL : askers[i].err.code == STATUS_LIMIT);
+            constraint_release(askers[i].got);
+        }
+    }
+    struct constraint_counts counts = constraint_cache_counts(cache);
+    assert_int_equal(counts.compiled, 1);
+    assert_int_equal(counts.cached, NUM - 1);
+    assert_int_equal(counts.refused, NUM);
+    constraint_cache_free(cache);
+    free(schema);
+    part_arena_free(&a);
+}
+
+// A compilation that runs when the cache is stopped is given up, with those that wait for it.
+static void test_stop(void **state) {
+    (void)state;
+    enum { NUM = 3 };
+    if (!ready())
+        skip();
+    for (int turn = 0; turn < 5; turn++) {
+        struct constraint_cache *cache = constraint_cache_new(tokenizer, 4 << 20);
+        struct part_arena a = {0};
+        struct asker askers[NUM];
+        for (int i = 0; i < NUM; i++) {
+            askers[i] = (struct asker){.cache = cache, .part = bomb(&a, i / 2)};
+            assert_int_equal(pthread_create(&askers[i].thread, NULL, ask, &askers[i]), 0);
+        }
+        constraint_cache_stop(cache);
+        for (int i = 0; i < NUM; i++) {
+            pthread_join(askers[i].thread, NULL);
+            assert_true(!askers[i].got && askers[i].err.code == STATUS_CANCELLED);
+        }
+        constraint_cache_free(cache);
+        part_arena_free(&a);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_calls_are_read_back),
@@ -272,6 +400,9 @@ int main(void) {
         cmocka_unit_test(test_reasoning_first),
         cmocka_unit_test(test_rollback),
         cmocka_unit_test(test_cache),
+        cmocka_unit_test(test_refusals_are_kept),
+        cmocka_unit_test(test_same_at_once),
+        cmocka_unit_test(test_stop),
         cmocka_unit_test(end_texts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

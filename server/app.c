@@ -35,6 +35,14 @@ void app_tenant(const struct app *app, const struct http_head *head, uint8_t out
         sha256(key, strlen(key), out);
 }
 
+struct work_client app_client(const struct app *app, const struct http_request *request) {
+    struct work_client client;
+    app_tenant(app, &request->head, client.id);
+    if (app->auth.num_keys < 2)
+        memcpy(client.id, request->conn->peer, sizeof request->conn->peer);
+    return client;
+}
+
 bool app_salt(const struct app *app, const struct http_head *head, char **salt, size_t *len) {
     uint8_t both[SHA256_BYTES + MAX_SALT];
     if (app->auth.num_keys < 2 || app->config->share_prefixes)

@@ -9,6 +9,7 @@
 #include "metrics.h"
 #include "service.h"
 #include "watchdog.h"
+#include "work_pool.h"
 
 struct completion;
 struct choice;
@@ -25,6 +26,7 @@ enum app_state {
 struct app {
     const struct config *config;
     uv_loop_t loop;
+    struct work_pool pool;
     struct http http;
     struct auth auth, admin; // admin: of routes that change the server
     struct metrics metrics;
@@ -76,6 +78,8 @@ void app_stats(struct app *app, struct service_stats *stats); // zeros while loa
 const char *app_key(const struct http_head *head);
 // Who sends a request: a hash of its key, or zeros where at most one key is.
 void app_tenant(const struct app *app, const struct http_head *head, uint8_t out[SHA256_BYTES]);
+// Whose work it is: that of the key where there are several, else of the address.
+struct work_client app_client(const struct app *app, const struct http_request *request);
 // Each of several keys is a tenant: its prefixes are its own, and its cache_salt divides them further. Puts what names
 // both, a hash, because --record writes it, in place of the salt of `len` bytes, for free(). False: out of memory.
 bool app_salt(const struct app *app, const struct http_head *head, char **salt, size_t *len);

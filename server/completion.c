@@ -122,7 +122,7 @@ void completion_done(struct app *app, struct http_request *request) {
         return;
     }
     c->state = COMPLETION_ENDED; // after_parse() frees it, at once if the pool has not begun
-    uv_cancel((uv_req_t *)&c->work);
+    work_pool_cancel(&c->work);
 }
 
 void completion_fail(struct completion *c, const struct api_error *e) {

@@ -9,6 +9,7 @@
 #include "reply.h"
 #include "text.h"
 
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -57,30 +58,41 @@ static void begin_or_fail(struct completion *c) {
     completion_fail(c, &c->error);
 }
 
-static void parse_work(uv_work_t *work) { // pool: touches nothing but this completion and the immutable model
-    struct completion *c = work->data;
+static struct completion *of_work(struct pool_work *w) {
+    return (struct completion *)((char *)w - offsetof(struct completion, work));
+}
+
+// The pool takes no work: it is stopped, or there is no memory for it.
+static void fail_work(struct completion *c) {
+    if (app_accepts(c->app, &c->error))
+        api_fail_memory(&c->error);
+}
+
+static void
+parse_work(struct pool_work *w) { // pool: touches nothing but this completion and the immutable model
+    struct completion *c = of_work(w);
     c->dialect->parse(&c->request, &c->app->model, c->body.data, c->body.len, &c->error);
 }
 
-static void compile_work(uv_work_t *work) { // pool, too
-    struct completion *c = work->data;
+static void compile_work(struct pool_work *w) { // pool, too
+    struct completion *c = of_work(w);
     structured_compile(&c->request, &c->app->model, &c->error);
 }
 
-static void after_compile(uv_work_t *work, int status) {
-    (void)status;
-    struct completion *c = work->data;
+static void after_compile(struct pool_work *w, bool done) {
+    struct completion *c = of_work(w);
     if (!c->http) {
         completion_free(c);
         return;
     }
+    if (!done)
+        fail_work(c);
     begin_or_fail(c);
     http_run(&c->app->http);
 }
 
-static void after_parse(uv_work_t *work, int status) {
-    (void)status;
-    struct completion *c = work->data;
+static void after_parse(struct pool_work *w, bool done) {
+    struct completion *c = of_work(w);
     struct http *http = &c->app->http;
     http_free_body(http, &c->body);
     if (!c->http) {
@@ -89,10 +101,13 @@ static void after_parse(uv_work_t *work, int status) {
     }
     if (*c->request.ignored)
         http_header(c->http, "x-quire-ignored", c->request.ignored);
+    if (!done)
+        fail_work(c);
     if (!c->error.status && c->request.structured) {
-        if (uv_queue_work(&c->app->loop, &c->work, compile_work, after_compile) == 0)
+        c->work = (struct pool_work){.work = compile_work, .done = after_compile};
+        if (work_pool_queue(&c->app->pool, &c->client, &c->work))
             return;
-        api_fail_memory(&c->error);
+        fail_work(c);
     }
     begin_or_fail(c);
     http_run(http);
@@ -138,10 +153,11 @@ void completion_start(struct app *app, struct http_request *request) {
     app_tenant(app, &request->head, c->request.tenant);
     const char *key = app->auth.num_keys ? app_key(&request->head) : NULL;
     c->key = key ? auth_find(&app->auth, key, strlen(key)) : -1;
-    c->work.data = c;
+    c->client = app_client(app, request);
+    c->work = (struct pool_work){.work = parse_work, .done = after_parse};
     if ((c->body.len > POOL_BODY || http_turn_over(&app->http)) &&
-        uv_queue_work(&app->loop, &c->work, parse_work, after_parse) == 0)
+        work_pool_queue(&app->pool, &c->client, &c->work))
         return;
     parse_work(&c->work);
-    after_parse(&c->work, 0);
+    after_parse(&c->work, true);
 }

@@ -66,7 +66,8 @@ struct completion {
     struct response response;
     int64_t predicted_ns; // to the first token of choice 0; -1: not known
     int key;              // index of the client's key; -1: it has none
-    uv_work_t work;
+    struct work_client client;
+    struct pool_work work;
     struct buf body;
     struct api_error error;
     char id[REQUEST_ID_SIZE + 12];

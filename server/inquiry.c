@@ -4,6 +4,7 @@
 #include "job.h"
 #include "reply.h"
 
+#include <stddef.h>
 #include <stdlib.h>
 
 static void inquiry_free(struct inquiry *q) {
@@ -33,15 +34,27 @@ static void inquiry_end(struct inquiry *q) {
     }
 }
 
-static void write_work(uv_work_t *work) {
-    struct inquiry *q = work->data;
+static struct inquiry *of_work(struct pool_work *w) {
+    return (struct inquiry *)((char *)w - offsetof(struct inquiry, work));
+}
+
+// Queues work in the pool. False: it is done here.
+static bool queue_work(struct inquiry *q, void (*work)(struct pool_work *),
+                       void (*done)(struct pool_work *, bool)) {
+    q->work = (struct pool_work){.work = work, .done = done};
+    return work_pool_queue(&q->app->pool, &q->client, &q->work);
+}
+
+static void write_work(struct pool_work *w) {
+    struct inquiry *q = of_work(w);
     if (!q->error.status)
         q->kind->write(q, &q->out, &q->error);
 }
 
-static void after_write(uv_work_t *work, int status) {
-    (void)status;
-    struct inquiry *q = work->data;
+static void after_write(struct pool_work *w, bool done) {
+    struct inquiry *q = of_work(w);
+    if (!done && app_accepts(q->app, &q->error))
+        api_fail_memory(&q->error);
     struct http *http = q->request ? &q->app->http : NULL;
     inquiry_end(q);
     if (http)
@@ -56,7 +69,7 @@ static void on_answer(struct service_query *query) {
     }
     if (q->kind->answered)
         q->kind->answered(q);
-    if (q->large && uv_queue_work(&q->app->loop, &q->work, write_work, after_write) == 0)
+    if (q->large && queue_work(q, write_work, after_write))
         return;
     write_work(&q->work);
     inquiry_end(q); // who took the answers lets libmicrohttpd run
@@ -79,14 +92,15 @@ static void ask_engine(struct inquiry *q) {
     inquiry_end(q);
 }
 
-static void read_work(uv_work_t *work) {
-    struct inquiry *q = work->data;
+static void read_work(struct pool_work *w) {
+    struct inquiry *q = of_work(w);
     q->kind->read(q, q->body.data, q->body.len, &q->error);
 }
 
-static void after_read(uv_work_t *work, int status) {
-    (void)status;
-    struct inquiry *q = work->data;
+static void after_read(struct pool_work *w, bool done) {
+    struct inquiry *q = of_work(w);
+    if (!done && app_accepts(q->app, &q->error))
+        api_fail_memory(&q->error);
     struct http *http = q->request ? &q->app->http : NULL;
     ask_engine(q);
     if (http)
@@ -105,12 +119,11 @@ void inquiry_start(struct app *app, struct http_request *request, const struct i
     q->app = app;
     q->request = request;
     q->body = http_take_body(request);
-    q->work.data = q;
+    q->client = app_client(app, request);
     request->user = q;
     app->num_jobs++;
     if (kind->read) {
-        if ((q->body.len > POOL_BODY || http_turn_over(&app->http)) &&
-            uv_queue_work(&app->loop, &q->work, read_work, after_read) == 0)
+        if ((q->body.len > POOL_BODY || http_turn_over(&app->http)) && queue_work(q, read_work, after_read))
             return;
         read_work(&q->work);
     }

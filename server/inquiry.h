@@ -29,7 +29,8 @@ struct inquiry {
     bool large;                 // set by begin(): write() is for the pool
     char ignored[IGNORED_SIZE]; // set by read()
     // private
-    uv_work_t work;
+    struct work_client client;
+    struct pool_work work;
     struct buf body, out;
     struct api_error error;
     bool replied;

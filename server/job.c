@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 struct job {
-    uv_work_t work;
+    struct pool_work work; // first: a job is known by it
     struct app *app;
     struct http_request *request; // NULL: gone, while the pool works
     job_fn *fn;
@@ -16,8 +16,8 @@ struct job {
     bool replied;
 };
 
-static void work(uv_work_t *w) {
-    struct job *j = w->data;
+static void work(struct pool_work *w) {
+    struct job *j = (struct job *)w;
     j->fn(&j->app->model, j->body.data, j->body.len, &j->out, j->ignored, &j->error);
 }
 
@@ -26,13 +26,14 @@ static void job_free(struct job *j) {
     free(j);
 }
 
-static void after_work(uv_work_t *w, int status) {
-    (void)status;
-    struct job *j = w->data;
+static void after_work(struct pool_work *w, bool done) {
+    struct job *j = (struct job *)w;
     struct http_request *request = j->request;
     struct http *http = &j->app->http;
     struct buf out = j->out;
     http_free_body(http, &j->body);
+    if (!done && app_accepts(j->app, &j->error))
+        api_fail_memory(&j->error);
     if (request) {
         j->replied = true; // and counts until it is sent: job_done() frees it
         if (*j->ignored)
@@ -59,15 +60,19 @@ static void start(struct app *app, struct http_request *request, job_fn *fn, boo
         reply_error(request, &e);
         return;
     }
-    *j = (struct job){.app = app, .request = request, .fn = fn, .body = http_take_body(request)};
-    j->work.data = j;
+    struct work_client client = app_client(app, request);
+    *j = (struct job){.work = {.work = work, .done = after_work},
+                      .app = app,
+                      .request = request,
+                      .fn = fn,
+                      .body = http_take_body(request)};
     request->user = j;
     app->num_jobs++;
     if ((pooled || j->body.len > POOL_BODY || http_turn_over(&app->http)) &&
-        uv_queue_work(&app->loop, &j->work, work, after_work) == 0)
+        work_pool_queue(&app->pool, &client, &j->work))
         return;
     work(&j->work);
-    after_work(&j->work, 0);
+    after_work(&j->work, true);
 }
 
 void job_start(struct app *app, struct http_request *request, job_fn *fn) { start(app, request, fn, false); }
@@ -86,5 +91,5 @@ void job_done(struct http_request *request) {
         return;
     }
     j->request = NULL;
-    uv_cancel((uv_req_t *)&j->work); // after_work() comes all the same, soon if the pool has not begun
+    work_pool_cancel(&j->work); // after_work() comes all the same, at once if the pool has not begun
 }

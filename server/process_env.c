@@ -72,10 +72,14 @@ static void *wait_for_all(void *arg) {
     return NULL;
 }
 
-bool process_env_has_threads(void) {
+int process_env_pool_threads(void) {
     const char *size = getenv("UV_THREADPOOL_SIZE");
-    int n = size ? atoi(size) : 4, started = 0; // as libuv reads it
-    n = n < 1 ? 1 : n > MAX_POOL ? MAX_POOL : n;
+    int n = size ? atoi(size) : 4; // as libuv reads it
+    return n < 1 ? 1 : n > MAX_POOL ? MAX_POOL : n;
+}
+
+bool process_env_has_threads(void) {
+    int n = process_env_pool_threads(), started = 0;
     pthread_t threads[MAX_POOL];
     pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; // held until all are there
     pthread_mutex_lock(&lock);

@@ -21,6 +21,8 @@ void process_env_load_kernels_early(void);
 // which later takes these signals by handlers of its own.
 void process_env_exit_on_signals(void);
 
+// The threads of libuv's pool.
+int process_env_pool_threads(void);
 // Whether as many threads as libuv's pool has could be started now: libuv aborts where it cannot.
 bool process_env_has_threads(void);
 

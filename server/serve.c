@@ -250,6 +250,12 @@ static double drain_seconds(const struct app *app, int number) {
     return most >= 0 && most < app->config->drain_timeout ? most : app->config->drain_timeout;
 }
 
+// What waits for the pool is refused, and what is being compiled ends: its requests would not begin any more.
+static void stop_work(struct app *app) {
+    work_pool_stop(&app->pool);
+    constraint_cache_stop(app->model.constraints);
+}
+
 static void on_signal(uv_signal_t *handle, int number) {
     struct app *app = handle->data;
     log_msg(LOG_INFO, "signal=%d state=%s streams=%d", number,
@@ -263,6 +269,7 @@ static void on_signal(uv_signal_t *handle, int number) {
         return;
     }
     app->state = APP_DRAINING;
+    stop_work(app);
     app->drain_deadline = http_now() + (int64_t)(drain_seconds(app, number) * 1e9);
     uv_timer_start(&app->tick, on_tick, 0, DRAIN_TICK_MS);
 }
@@ -363,6 +370,7 @@ static int run_server(struct app *app) {
         complain("no event loop: out of file descriptors or memory");
         return EXIT_USAGE;
     }
+    work_pool_open(&app->pool, &app->loop, process_env_pool_threads());
     app->events.data = app->tick.data = app->sigterm.data = app->sigint.data = app->sigusr1.data =
         app->load.data = app->turn.data = app->watchdog.arg = app;
     app->watchdog.progress = count_progress;
@@ -393,6 +401,7 @@ static int run_server(struct app *app) {
         uv_run(&app->loop, UV_RUN_DEFAULT);
         watchdog_stop(&app->watchdog);
     }
+    stop_work(app);
     process_env_block_signals(true); // one more while closing must not end us otherwise than the first
     http_close(&app->http);
     otlp_close(app->otlp); // it has the spans of all requests now

@@ -33,6 +33,7 @@ struct http_conn {
     struct http_conn *prev, *next;
     struct MHD_Connection *mhd;
     int fd;
+    unsigned char peer[16];       // address: of IPv6 the network, which has the first 64 bits
     struct http_request *request; // the request being read or responded to, or NULL: idle
     int64_t since;                // monotonic ns of accept or of the last request's end
     int64_t deadline;             // 0: none; then the socket is shut down

@@ -136,6 +136,7 @@ static void on_connection(void *cls, struct MHD_Connection *mhd, void **context,
         conn->http = http;
         conn->mhd = mhd;
         conn->fd = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
+        listen_peer(conn->fd, conn->peer);
         conn->since = http_now();
         conn->deadline = conn->since + http->limits.head_timeout * SECOND;
         int one = 1, timeout = SEND_TIMEOUT_MS;

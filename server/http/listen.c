@@ -71,3 +71,18 @@ int listen_limit(void) {
         return (int)r.rlim_cur - FD_RESERVE;
     return r.rlim_cur / 4 < 16 ? (int)r.rlim_cur / 4 : 16;
 }
+
+void listen_peer(int fd, unsigned char address[16]) {
+    struct sockaddr_storage peer;
+    socklen_t len = sizeof peer;
+    memset(address, 0, 16);
+    if (getpeername(fd, (struct sockaddr *)&peer, &len) != 0)
+        return;
+    if (peer.ss_family == AF_INET) {
+        address[10] = address[11] = 0xff;
+        memcpy(address + 12, &((struct sockaddr_in *)(void *)&peer)->sin_addr, 4);
+    } else if (peer.ss_family == AF_INET6) {
+        const struct in6_addr *a = &((struct sockaddr_in6 *)(void *)&peer)->sin6_addr;
+        memcpy(address, a, IN6_IS_ADDR_V4MAPPED(a) ? 16 : 8);
+    }
+}

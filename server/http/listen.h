@@ -14,3 +14,7 @@ enum status listen_bind(const char *host, int port, struct listener *out, struct
 
 // Raises the file limit as far as it goes and returns how many connections it has room for, at most 10,000.
 int listen_limit(void);
+
+// The address at the other end of a connection, an IPv4 one mapped into IPv6; of IPv6 only the first 64 bits, a network
+// that one client has. Zeros: unknown.
+void listen_peer(int fd, unsigned char address[16]);

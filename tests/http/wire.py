@@ -62,8 +62,10 @@ class Reply:
 class Conn:
     """One connection. Reads time out loudly; a reset counts as the end of the stream."""
 
-    def __init__(self, address, timeout=TIMEOUT, rcvbuf=None):
+    def __init__(self, address, timeout=TIMEOUT, rcvbuf=None, source=None):
         self.sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        if source:  # an address of this machine, from where it comes
+            self.sock.bind((source, 0))
         if rcvbuf:
             self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, rcvbuf)
         self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -314,6 +314,8 @@ static const struct {
      "{# c #} y\n  {{ 1 }}\n  {%+ if true %}q{% endif +%}\nz\n{% raw %}{{ x }} {% y %}{% endraw %}\n  {%- "
      "raw -%}  a  {%- endraw -%}  b\n",
      "  a  bc\n x  y\n  1\n  q\nz\n{{ x }} {% y %}ab"},
+    // what has no bytes has no memory to append to
+    {"{{A~messd+e~nes}}|{{ ('' ~ nes) + 'a' + ('' ~ '') }}|{% set x %}{% endset %}{{ x ~ x + 'b' }}", "|a|b"},
 };
 
 static void test_language(void **state) {

@@ -53,10 +53,12 @@ void marked_put_code(struct jinja *j, struct marked *b, uint32_t code, bool mark
 }
 
 struct str *marked_str(struct jinja *j, struct marked *b) {
+    if (!b->p)
+        return str_new(j, "", 0);
     struct str *s = jinja_alloc(j, sizeof *s);
     struct marked *own = jinja_alloc(j, sizeof *own);
     *own = *b;
-    *s = (struct str){.p = b->p ? b->p : "", .marks = b->marks, .len = b->len, .buf = own};
+    *s = (struct str){.p = b->p, .marks = b->marks, .len = b->len, .buf = own};
     return s;
 }
 

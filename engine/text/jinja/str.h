@@ -15,7 +15,7 @@ struct str {
     const char *p;
     const uint8_t *marks; // (len); NULL: every byte has `mark`
     size_t len;
-    struct marked *buf; // where the bytes lie, if at its end one may append; may be NULL
+    struct marked *buf; // where the bytes lie, if at its end one may append: it has memory; or NULL
     bool mark;
     bool safe; // Markup of Jinja: + escapes what is added
 };

@@ -13,6 +13,7 @@ struct output_parser *output_parser_new(const struct output_format *f, const jso
     p->tools = f->syntax == CALLS_NONE && !f->harmony ? NULL : tools;
     p->reasoning = reasoning;
     p->state = f->harmony ? OUT_HEADER : f->think_close && thinking ? OUT_THINK : OUT_LEAD;
+    buf_reserve(&p->in, 1); // so that parts of an empty output have an address
     return p;
 }
 

@@ -50,10 +50,10 @@ def test_many_words_of_an_argument(start, chatml, tmp_path):
     """With a template that does not write the tools out, or the words would be in the prompt."""
     file = tmp_path / "template.jinja"
     file.write_text(TEMPLATE)
-    server = start("--tool-call-parser", "hermes", "--chat-template", file, "--structured-output-whitespace", "2", model=chatml)
+    server = start("--tool-call-parser", "llama3_json", "--chat-template", file, "--structured-output-whitespace", "2", model=chatml)
     parameters = {"type": "object", "properties": {"city": {"enum": WORDS}}, "required": ["city"]}
     tool = {"type": "function", "function": {"name": "get_weather", "strict": True, "parameters": parameters}}
-    body = {"messages": [{"role": "user", "content": "What is the weather in Oslo?"}], "tools": [tool], "tool_choice": "required", "parallel_tool_calls": False, "max_tokens": 400}
+    body = {"messages": [{"role": "user", "content": "What is the weather in Oslo?"}], "tools": [tool], "tool_choice": "required", "parallel_tool_calls": False, "seed": 1, "max_tokens": 400}
     reply = server.post(CHAT, body)
     assert reply.status == 200, reply.body
     assert reply.json()["choices"][0]["finish_reason"] == "tool_calls", reply.body[:2000]
@@ -74,7 +74,7 @@ def test_bounds_are_said(server):
 
 
 def bomb(number):
-    """A schema of a new name that takes most of a second, and is refused."""
+    """A schema of a new name that takes half a second, and is refused."""
     patterns = [{"pattern": "(a|b){%d}.{40}" % i} for i in range(20, 30)]
     return {"prompt": "Once", "max_tokens": 1, "guided_json": {"title": str(number), "allOf": patterns}}
 
@@ -127,6 +127,22 @@ def test_each_client_has_its_turn(start, who):
     order = race.end()
     assert all(reply.status == (400 if what == "long" else 200) for what, reply in order), order
     assert [what for what, _ in order[-2:]] == ["long", "long"], "it came behind all others"
+
+
+def test_clients_that_leave_while_they_wait(start):
+    """What nobody waits for is not compiled."""
+    server = start(env=ALONE)
+    conns = [server.connect() for _ in range(12)]
+    for i, conn in enumerate(conns):
+        conn.send(server.bytes("POST", COMPLETIONS, bomb(i)))
+    conns[0].read_reply()
+    for conn in conns[1:]:
+        conn.reset()
+    short = {"prompt": "Once", "max_tokens": 1, "guided_regex": "[a-z]{3}"}
+    assert server.post(COMPLETIONS, short).status == 200
+    refused = server.metrics().value("quire:grammars_total", result="refused")
+    assert refused <= 6, "of twelve that left nearly all were compiled"
+    server.wait_idle()
 
 
 def test_the_end_waits_for_no_schema(start):

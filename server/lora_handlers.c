@@ -10,10 +10,10 @@
 
 static bool read_text(const json_t *root, const char *name, const char **text, struct api_error *e) {
     const json_t *v = field_get(root, name);
-    *text = json_string_value(v);
+    *text = json_name(v);
     if (!v)
         return api_fail(e, 400, "missing_required_parameter", name, "'%s' is needed.", name);
-    return *text || api_fail(e, 400, "invalid_type", name, "'%s' must be a string.", name);
+    return *text || api_fail(e, 400, "invalid_type", name, "'%s' must be a string, without NUL.", name);
 }
 
 static bool is_model(const struct served_model *m, const char *name) {

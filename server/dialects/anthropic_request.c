@@ -66,7 +66,7 @@ static bool each_block(const json_t *content, const char *where, block_fn *fn, v
     for (size_t i = 0; i < json_array_size(content); i++) {
         struct block b = {.value = json_array_get(content, i)};
         snprintf(b.where, sizeof b.where, "%.100s[%zu]", where, i);
-        b.type = json_string_value(field_get(b.value, "type"));
+        b.type = json_name(field_get(b.value, "type"));
         if (!b.type)
             return api_fail(e, 400, "invalid_type", b.where, "A block must be an object with a 'type'.");
         if (!fn(to, &b, e))
@@ -149,8 +149,7 @@ static bool add_thinking(const struct chat *c, json_t *message, const struct blo
         buf_char(&all, '\n');
     }
     buf_add(&all, json_string_value(text), json_string_length(text));
-    bool ok =
-        all.failed ? api_fail_memory(e) : rewrite_set(message, name, json_stringn(all.data, all.len), e);
+    bool ok = all.failed ? api_fail_memory(e) : rewrite_set(message, name, json_text(all.data, all.len), e);
     buf_free(&all);
     return ok;
 }
@@ -179,7 +178,7 @@ static bool rewrite_messages(struct chat *c, const json_t *messages, struct api_
     for (size_t i = 0; i < json_array_size(messages); i++) {
         const json_t *message = json_array_get(messages, i);
         char where[48];
-        c->role = json_string_value(field_get(message, "role"));
+        c->role = json_name(field_get(message, "role"));
         c->begin = json_array_size(c->messages);
         snprintf(where, sizeof where, "messages[%zu].role", i);
         if (!c->role || (strcmp(c->role, "user") != 0 && strcmp(c->role, "assistant") != 0 &&
@@ -211,20 +210,22 @@ static bool read_prefill(json_t *chat, json_t *messages, struct api_error *e) {
 // ---- tools
 
 static bool rewrite_tool(json_t *tools, const json_t *tool, const char *where, struct api_error *e) {
-    const char *type = json_string_value(field_get(tool, "type"));
-    const json_t *schema = field_get(tool, "input_schema"), *callers = field_get(tool, "allowed_callers");
+    const json_t *kind = field_get(tool, "type"), *schema = field_get(tool, "input_schema"),
+                 *callers = field_get(tool, "allowed_callers");
+    const char *type = json_name(kind);
     if (!json_is_object(tool))
         return api_fail(e, 400, "invalid_type", where, "A tool must be an object.");
-    if (type && strcmp(type, "custom") != 0)
+    if (kind && !(type && strcmp(type, "custom") == 0))
         return api_fail(e, 400, "unsupported_parameter", where,
-                        "Tools of type '%.60s' are not supported, only those with an 'input_schema'.", type);
+                        "Tools of type '%.60s' are not supported, only those with an 'input_schema'.",
+                        type ? type : "?");
     if (!json_is_object(schema))
         return api_fail(e, 400, schema ? "invalid_type" : "missing_required_parameter", where,
                         "A tool needs 'input_schema', an object.");
     if (json_is_true(field_get(tool, "defer_loading")))
         return api_fail(e, 400, "unsupported_parameter", where, "'defer_loading' is not supported.");
-    if (callers && (json_array_size(callers) != 1 || !json_string_value(json_array_get(callers, 0)) ||
-                    strcmp(json_string_value(json_array_get(callers, 0)), "direct") != 0))
+    if (callers && (json_array_size(callers) != 1 || !json_name(json_array_get(callers, 0)) ||
+                    strcmp(json_name(json_array_get(callers, 0)), "direct") != 0))
         return api_fail(e, 400, "unsupported_parameter", where,
                         "'allowed_callers' may only be [\"direct\"].");
     json_t *function = json_pack("{s:O}", "parameters", schema);
@@ -254,7 +255,7 @@ static bool rewrite_tools(json_t *chat, const json_t *tools, struct api_error *e
 }
 
 static bool rewrite_choice(json_t *chat, const json_t *choice, struct api_error *e) {
-    const char *type = json_string_value(field_get(choice, "type"));
+    const char *type = json_name(field_get(choice, "type"));
     const json_t *name = field_get(choice, "name"), *one = field_get(choice, "disable_parallel_tool_use");
     if (!choice)
         return true;
@@ -280,8 +281,8 @@ static bool rewrite_choice(json_t *chat, const json_t *choice, struct api_error 
 // A model that never reasons cannot be asked to.
 static bool read_thinking(json_t *chat, const struct served_model *m, const json_t *thinking, bool *hides,
                           struct api_error *e) {
-    const char *type = json_string_value(field_get(thinking, "type")),
-               *display = json_string_value(field_get(thinking, "display"));
+    const char *type = json_name(field_get(thinking, "type")),
+               *display = json_name(field_get(thinking, "display"));
     const json_t *budget = field_get(thinking, "budget_tokens");
     if (!thinking)
         return true;
@@ -307,7 +308,7 @@ static bool rewrite_output(json_t *chat, const struct served_model *m, const jso
                            const json_t *format, struct api_error *e) {
     const json_t *effort = field_get(config, "effort");
     format = field_get(config, "format") ? field_get(config, "format") : format;
-    const char *word = json_string_value(effort);
+    const char *word = json_name(effort);
     if (config && !json_is_object(config))
         return api_fail(e, 400, "invalid_type", "output_config", "'output_config' must be an object.");
     if (field_get(config, "task_budget"))
@@ -334,7 +335,7 @@ static bool rewrite_output(json_t *chat, const struct served_model *m, const jso
 static bool check_edits(const json_t *management, struct api_error *e) {
     const json_t *edits = field_get(management, "edits");
     for (size_t i = 0; i < json_array_size(edits); i++) {
-        const char *keep = json_string_value(field_get(json_array_get(edits, i), "keep"));
+        const char *keep = json_name(field_get(json_array_get(edits, i), "keep"));
         if (!keep || strcmp(keep, "all") != 0)
             return api_fail(e, 400, "unsupported_parameter", "context_management",
                             "'context_management' is not supported: the context is as the messages say.");

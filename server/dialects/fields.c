@@ -141,20 +141,20 @@ const char *field_model(const struct served_model *m, const json_t *root, struct
     const json_t *v = field_get(root, "model");
     if (!v)
         return m->names[0];
-    if (!json_is_string(v)) {
-        api_fail(e, 400, "invalid_type", "model", "'model' must be a string.");
+    const char *name = json_name(v);
+    if (!name) {
+        api_fail(e, 400, "invalid_type", "model", "'model' must be a string, without NUL.");
         return NULL;
     }
     for (size_t i = 0; i < m->num_names; i++)
-        if (strlen(m->names[i]) == json_string_length(v) &&
-            memcmp(m->names[i], json_string_value(v), json_string_length(v)) == 0)
+        if (strcmp(m->names[i], name) == 0)
             return m->names[i];
-    struct lora *found = m->loras ? loras_find(m->loras, json_string_value(v), json_string_length(v)) : NULL;
+    struct lora *found = m->loras ? loras_find(m->loras, name, strlen(name)) : NULL;
     if (found && lora)
         return (*lora = found)->name;
     lora_release(found);
     if (found)
-        return json_string_value(v);
-    api_fail(e, 404, "model_not_found", "model", "The model '%.200s' does not exist.", json_string_value(v));
+        return name;
+    api_fail(e, 404, "model_not_found", "model", "The model '%.200s' does not exist.", name);
     return NULL;
 }

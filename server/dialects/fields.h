@@ -3,6 +3,7 @@
 
 #include "api_error.h"
 #include "completion_request.h"
+#include "json_strings.h"
 
 #include <jansson.h>
 #include <stddef.h>

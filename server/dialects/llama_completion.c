@@ -103,12 +103,11 @@ static bool read_prompts(struct completion_request *r, const struct served_model
 // ---- in: the bias
 
 // Of a token, or of all tokens of a text. `false` forbids, for which the lowest bias stands.
-static bool add_bias(json_t *out, const struct served_model *m, const char *text, json_int_t id,
+static bool add_bias(json_t *out, const struct served_model *m, const char *text, size_t len, json_int_t id,
                      const json_t *value, struct api_error *e) {
     json_t *add = json_is_false(value) ? json_integer(-100) : json_incref((json_t *)(uintptr_t)value);
     struct token_buf ids = {0};
-    bool ok = !text ||
-              api_check_encoded(e, "logit_bias", tokenizer_encode(m->tokenizer, text, strlen(text), 0, &ids));
+    bool ok = !text || api_check_encoded(e, "logit_bias", tokenizer_encode(m->tokenizer, text, len, 0, &ids));
     for (size_t i = 0; i < (text ? ids.len : 1) && ok; i++) {
         char key[24];
         snprintf(key, sizeof key, "%lld", text ? (long long)ids.ids[i] : (long long)id);
@@ -128,7 +127,7 @@ static bool rewrite_bias(json_t *root, const struct served_model *m, struct api_
         json_object_foreach(v, key, value) {
             size_t digits = strspn(key, "0123456789");
             bool id = digits && digits < 10 && !key[digits];
-            ok = ok && add_bias(out, m, id ? NULL : key, id ? atoll(key) : 0, value, e);
+            ok = ok && add_bias(out, m, id ? NULL : key, strlen(key), id ? atoll(key) : 0, value, e);
         }
     }
     for (size_t i = 0; i < json_array_size(v) && ok; i++) {
@@ -137,8 +136,8 @@ static bool rewrite_bias(json_t *root, const struct served_model *m, struct api_
             ok = api_fail(e, 400, "invalid_type", "logit_bias",
                           "'logit_bias[%zu]' must be [token or text, bias].", i);
         else
-            ok = add_bias(out, m, json_string_value(token), json_integer_value(token),
-                          json_array_get(pair, 1), e);
+            ok = add_bias(out, m, json_string_value(token), json_string_length(token),
+                          json_integer_value(token), json_array_get(pair, 1), e);
     }
     if (ok && (json_is_object(v) || json_is_array(v)) && json_object_set(root, "logit_bias", out) != 0)
         ok = api_fail_memory(e);
@@ -213,7 +212,7 @@ static bool read_response_fields(struct buf *names, json_t *root, struct api_err
         return api_fail(e, 400, "invalid_type", "response_fields",
                         "'response_fields' must be a list of strings.");
     for (size_t i = 0; i < json_array_size(list); i++) {
-        const char *name = json_string_value(json_array_get(list, i));
+        const char *name = json_name(json_array_get(list, i));
         char param[40];
         snprintf(param, sizeof param, "response_fields[%zu]", i);
         if (!name)

@@ -119,7 +119,7 @@ static struct chat_value *name_of(struct chat_arena *a, const struct tokenizer *
 static bool read_parts(struct buf *text, const json_t *parts, const char *param, struct api_error *e) {
     for (size_t i = 0; i < json_array_size(parts); i++) {
         const json_t *part = json_array_get(parts, i), *content = field_get(part, "text");
-        const char *type = json_string_value(field_get(part, "type"));
+        const char *type = json_name(field_get(part, "type"));
         char where[80];
         snprintf(where, sizeof where, "%s[%zu]", param, i);
         if (!json_is_object(part) || !type)
@@ -164,7 +164,8 @@ static struct chat_value *value_of(struct chat_arena *a, const json_t *v, bool c
 static struct chat_value *arguments_of(struct chat_arena *a, const json_t *v) {
     const char *text = json_string_value(v);
     size_t len = json_string_length(v);
-    json_t *object = text && json_depth_ok(text, len, MAX_JSON_DEPTH) ? json_loadb(text, len, 0, NULL) : NULL;
+    json_t *object =
+        text && json_depth_ok(text, len, MAX_JSON_DEPTH) ? json_loadb(text, len, JSON_ALLOW_NUL, NULL) : NULL;
     struct chat_value *value = value_of(a, json_is_object(object) ? object : v, false);
     json_decref(object);
     return value;
@@ -266,7 +267,7 @@ static bool note_role(struct other_roles *others, const char *role, size_t i, st
 
 // NULL: e says why. A role is a word, such as no control token is.
 static const char *read_role(const json_t *message, size_t i, struct api_error *e) {
-    const char *role = json_string_value(field_get(message, "role"));
+    const char *role = json_name(field_get(message, "role"));
     size_t len = role ? strlen(role) : 0;
     char param[48];
     snprintf(param, sizeof param, "messages[%zu].role", i);
@@ -432,7 +433,7 @@ static bool render_messages(const struct served_model *m, const json_t *root, bo
     set_member(a, globals, "bos_token", name_of(a, m->tokenizer, tokenizer_bos(m->tokenizer)));
     set_member(a, globals, "eos_token", name_of(a, m->tokenizer, tokenizer_eos(m->tokenizer)));
     set_member(a, globals, "add_generation_prompt", chat_bool(a, add_generation_prompt));
-    const char *choice = json_string_value(field_get(root, "tool_choice"));
+    const char *choice = json_name(field_get(root, "tool_choice"));
     if (json_array_size(tools) > 0 && chat_template_uses(m, "tools") &&
         !(choice && strcmp(choice, "none") == 0))
         set_member(a, globals, "tools", list_of(a, tools, false));

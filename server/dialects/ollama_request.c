@@ -85,7 +85,7 @@ static bool rewrite_options(json_t *out, const struct served_model *m, const jso
 
 static bool rewrite_think(json_t *chat, const struct served_model *m, const json_t *think,
                           struct api_error *e) {
-    const char *effort = json_string_value(think);
+    const char *effort = json_name(think);
     if (!think)
         return true;
     if (!json_is_boolean(think) && !effort)
@@ -100,7 +100,7 @@ static bool rewrite_think(json_t *chat, const struct served_model *m, const json
 }
 
 static bool rewrite_format(json_t *out, const json_t *format, struct api_error *e) {
-    const char *word = json_string_value(format);
+    const char *word = json_name(format);
     if (!format || (word && !*word))
         return true;
     if (word && strcmp(word, "json") == 0)
@@ -192,7 +192,7 @@ static bool rewrite_message(json_t *messages, const struct served_model *m, cons
                             struct numbers *n, struct api_error *e) {
     static const char *const same[] = {"role", "content", "images", "tool_call_id"};
     json_t *message = json_object();
-    const char *role = json_string_value(field_get(given, "role")), *member = rewrite_reasoning_member(m);
+    const char *role = json_name(field_get(given, "role")), *member = rewrite_reasoning_member(m);
     const json_t *calls = field_get(given, "tool_calls");
     bool ok = rewrite_append(messages, message, e);
     for (size_t i = 0; ok && i < sizeof same / sizeof *same; i++)

@@ -43,7 +43,7 @@ static const struct openai_api completes = API(OPENAI_CHAT), renders = API(TEMPL
 static bool read_reasoning(struct completion_request *r, const struct served_model *m,
                            const struct chat_request *own, const json_t *root, struct api_error *e) {
     const json_t *v = field_get(root, "reasoning_format");
-    const char *format = v ? json_string_value(v) : "auto";
+    const char *format = v ? json_name(v) : "auto";
     if (!format ||
         (strcmp(format, "auto") != 0 && strcmp(format, "deepseek") != 0 && strcmp(format, "none") != 0))
         return api_fail(e, 400, "invalid_type", "reasoning_format",
@@ -74,7 +74,7 @@ static bool add_prediction(struct completion_request *r, const struct served_mod
 static bool read_prediction(struct completion_request *r, const struct served_model *m, const json_t *root,
                             struct api_error *e) {
     const json_t *v = field_get(root, "prediction"), *content = json_object_get(v, "content");
-    const char *type = json_string_value(json_object_get(v, "type"));
+    const char *type = json_name(json_object_get(v, "type"));
     if (!v)
         return true;
     if (!type || strcmp(type, "content") != 0 || !json_is_array(content) || json_array_size(content) == 0)

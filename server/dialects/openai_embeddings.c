@@ -25,7 +25,7 @@ static const struct openai_api api = {OPENAI_EMBEDDINGS, fields, sizeof fields /
 static bool read_format(struct completion_request *r, const struct served_model *m, const json_t *root,
                         struct api_error *e) {
     const json_t *v = field_get(root, "encoding_format");
-    const char *format = v ? json_string_value(v) : "float";
+    const char *format = v ? json_name(v) : "float";
     if (!format || (strcmp(format, "float") != 0 && strcmp(format, "base64") != 0))
         return api_fail(e, 400, format ? "out_of_range" : "invalid_type", "encoding_format",
                         "'encoding_format' must be \"float\" or \"base64\".");

@@ -6,7 +6,7 @@
 
 // A message in the words of tools, a new reference. A call gets an id, which the message of its function's output has, too.
 static json_t *message_with_tools(json_t *message, size_t i, char id[32]) {
-    const char *role = json_string_value(field_get(message, "role"));
+    const char *role = json_name(field_get(message, "role"));
     const json_t *call = field_get(message, "function_call");
     bool output = role && strcmp(role, "function") == 0;
     if (!output && !json_is_object(call))

@@ -32,7 +32,7 @@ bool chat_check_function(const json_t *function, const char *param, struct api_e
 
 static bool read_tool(const json_t *tool, size_t i, struct api_error *e) {
     const json_t *function = field_get(tool, "function");
-    const char *type = json_string_value(field_get(tool, "type"));
+    const char *type = json_name(field_get(tool, "type"));
     char param[64];
     snprintf(param, sizeof param, "tools[%zu]", i);
     if (!json_is_object(tool) || !type)
@@ -59,7 +59,7 @@ static json_t *find_tool(const json_t *tools, const char *name) {
 
 static bool allow(struct completion_request *r, const json_t *tools, const json_t *choice,
                   struct api_error *e) {
-    const char *name = json_string_value(field_get(field_get(choice, "function"), "name"));
+    const char *name = json_name(field_get(field_get(choice, "function"), "name"));
     json_t *tool = find_tool(tools, name);
     if (!name)
         return api_fail(e, 400, "unsupported_parameter", "tool_choice",
@@ -75,7 +75,7 @@ static bool allow(struct completion_request *r, const json_t *tools, const json_
 // {"mode": "auto" or "required", "tools": [as in tool_choice]}: the model sees all tools and calls these alone.
 static bool allow_some(struct completion_request *r, const json_t *tools, const json_t *some,
                        struct api_error *e) {
-    const char *mode = json_string_value(field_get(some, "mode"));
+    const char *mode = json_name(field_get(some, "mode"));
     const json_t *list = field_get(some, "tools");
     if (!mode || (strcmp(mode, "auto") != 0 && strcmp(mode, "required") != 0))
         return api_fail(e, 400, "invalid_value", "tool_choice",
@@ -95,7 +95,7 @@ static bool allow_some(struct completion_request *r, const json_t *tools, const 
 // made at all.
 static bool read_choice(struct completion_request *r, const json_t *v, const json_t *tools, bool *wanted,
                         struct api_error *e) {
-    const char *word = json_string_value(v), *type = json_string_value(field_get(v, "type"));
+    const char *word = json_name(v), *type = json_name(field_get(v, "type"));
     *wanted = !(word && strcmp(word, "none") == 0);
     if (!v || !*wanted || (word && strcmp(word, "auto") == 0))
         return true;

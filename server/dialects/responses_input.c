@@ -14,7 +14,7 @@ struct item_reader {
 };
 
 static bool add_text(json_t *object, const char *key, const char *text, size_t len) {
-    return json_object_set_new(object, key, json_stringn(text, len)) == 0;
+    return json_object_set_new(object, key, json_text(text, len)) == 0;
 }
 
 static bool add_string(json_t *object, const char *key, const json_t *v) {
@@ -38,7 +38,7 @@ static json_t *read_parts(const json_t *parts, const char *param, struct api_err
     json_t *list = json_array();
     for (size_t i = 0; list && i < json_array_size(parts); i++) {
         const json_t *part = json_array_get(parts, i);
-        const char *type = json_string_value(field_get(part, "type"));
+        const char *type = json_name(field_get(part, "type"));
         bool refusal = type && strcmp(type, "refusal") == 0;
         const json_t *text = field_get(part, refusal ? "refusal" : "text");
         char where[96];
@@ -84,7 +84,7 @@ static bool set_new(json_t *object, const char *key, json_t *v, struct api_error
 }
 
 static bool read_message(struct item_reader *rd, const json_t *item, size_t i, struct api_error *e) {
-    const char *role = json_string_value(field_get(item, "role"));
+    const char *role = json_name(field_get(item, "role"));
     char param[48];
     snprintf(param, sizeof param, "input[%zu].role", i);
     if (!role)
@@ -110,14 +110,16 @@ static bool read_message(struct item_reader *rd, const json_t *item, size_t i, s
     return set_new(message, "content", content, e);
 }
 
-// A string of an item that must be there. NULL: e says why not.
+// A string of an item that must be there, and is a name but for arguments. NULL: e says why not.
 static const json_t *need_string(const json_t *item, const char *key, size_t i, struct api_error *e) {
     const json_t *v = field_get(item, key);
     char param[48];
     snprintf(param, sizeof param, "input[%zu].%s", i, key);
-    if (json_is_string(v))
+    bool text = strcmp(key, "arguments") == 0;
+    if (text ? json_is_string(v) : json_name(v) != NULL)
         return v;
-    api_fail(e, 400, v ? "invalid_type" : "missing_required_parameter", param, "'%s' must be a string.", key);
+    api_fail(e, 400, v ? "invalid_type" : "missing_required_parameter", param, "'%s' must be a string%s.",
+             key, text ? "" : ", without NUL");
     return NULL;
 }
 
@@ -181,7 +183,7 @@ static bool read_reasoning(struct item_reader *rd, const json_t *item, struct ap
 
 static bool read_item(struct item_reader *rd, const json_t *item, size_t i, struct api_error *e) {
     const json_t *v = field_get(item, "type");
-    const char *type = v ? json_string_value(v) : "message";
+    const char *type = v ? json_name(v) : "message";
     char param[32];
     snprintf(param, sizeof param, "input[%zu]", i);
     if (!json_is_object(item) || !type)
@@ -210,7 +212,7 @@ bool responses_read_items(json_t *messages, const json_t *items, size_t first, s
 
 // A function of a chat, of a tool that has its members beside its type. NULL: e says why not.
 static json_t *read_tool(const json_t *tool, size_t i, struct api_error *e) {
-    const char *type = json_string_value(field_get(tool, "type")), *key;
+    const char *type = json_name(field_get(tool, "type")), *key;
     char param[32];
     snprintf(param, sizeof param, "tools[%zu]", i);
     if (!json_is_object(tool) || !type) {

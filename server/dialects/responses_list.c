@@ -22,7 +22,7 @@ static void set_absent(json_t *item, const char *key, json_t *v) {
 // Gives an item the members that OpenAI's lists have, where the client left them out.
 static void complete_item(json_t *item, const char *id, size_t i) {
     json_t *content = json_object_get(item, "content");
-    const char *role = json_string_value(field_get(item, "role"));
+    const char *role = json_name(field_get(item, "role"));
     char own[REQUEST_ID_SIZE + 32];
     snprintf(own, sizeof own, "item_%s_%zu", id + strlen(RESPONSES_PREFIX), i);
     set_absent(item, "type", json_string("message"));
@@ -33,7 +33,7 @@ static void complete_item(json_t *item, const char *id, size_t i) {
 }
 
 static const char *id_of(const json_t *item) {
-    const char *id = json_string_value(json_object_get(item, "id"));
+    const char *id = json_name(json_object_get(item, "id"));
     return id ? id : "";
 }
 

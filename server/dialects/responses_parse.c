@@ -47,7 +47,7 @@ static bool check_metadata(const json_t *v, struct api_error *e) {
 static bool check_word(const json_t *object, const char *in, const char *name, const char *words,
                        struct api_error *e) {
     const json_t *v = field_get(object, name);
-    const char *word = json_string_value(v);
+    const char *word = json_name(v);
     size_t len = word ? strlen(word) : 0;
     char param[48];
     snprintf(param, sizeof param, "%s.%s", in, name);
@@ -61,7 +61,7 @@ static bool check_word(const json_t *object, const char *in, const char *name, c
 // text.format as response_format, whose json_schema has an object of its own.
 static bool read_format(json_t *chat, const json_t *text, struct api_error *e) {
     const json_t *format = field_get(text, "format"), *schema = field_get(format, "schema");
-    const char *type = json_string_value(field_get(format, "type"));
+    const char *type = json_name(field_get(format, "type"));
     if (!check_object(text, "text", e) || !check_word(text, "text", "verbosity", "medium", e))
         return false;
     if (!format || (type && strcmp(type, "text") == 0))
@@ -81,7 +81,7 @@ static bool read_format(json_t *chat, const json_t *text, struct api_error *e) {
 // A function has its name beside its type: as chat completions have it. NULL: no memory.
 static json_t *chat_choice(const json_t *function) {
     const json_t *name = field_get(function, "name");
-    const char *type = json_string_value(field_get(function, "type"));
+    const char *type = json_name(field_get(function, "type"));
     return name && type && strcmp(type, "function") == 0
                ? json_pack("{s:s, s:{s:O}}", "type", "function", "function", "name", name)
                : json_deep_copy(function);
@@ -89,7 +89,7 @@ static json_t *chat_choice(const json_t *function) {
 
 static bool read_tool_choice(json_t *chat, struct api_error *e) {
     const json_t *v = field_get(chat, "tool_choice"), *list = field_get(v, "tools");
-    const char *type = json_string_value(field_get(v, "type"));
+    const char *type = json_name(field_get(v, "type"));
     if (!type || (strcmp(type, "function") != 0 && strcmp(type, "allowed_tools") != 0))
         return true;
     if (strcmp(type, "function") == 0)
@@ -118,7 +118,7 @@ static bool read_reasoning(json_t *chat, const struct served_model *m, const jso
         return false;
     if (!effort)
         return true;
-    bool none = strcmp(json_string_value(effort), "none") == 0;
+    bool none = strcmp(json_name(effort), "none") == 0;
     if (chat_template_uses(m, "reasoning_effort"))
         return json_object_set(chat, "reasoning_effort", (json_t *)(uintptr_t)effort) == 0 ||
                api_fail_memory(e);
@@ -144,7 +144,7 @@ static bool read_include(json_t *chat, const json_t *root, struct api_error *e) 
     if (list && !json_is_array(list))
         return api_fail(e, 400, "invalid_type", "include", "'include' must be a list of strings.");
     for (size_t i = 0; i < json_array_size(list); i++) {
-        const char *name = json_string_value(json_array_get(list, i));
+        const char *name = json_name(json_array_get(list, i));
         size_t k = 0;
         while (k < sizeof known / sizeof *known && !(name && strcmp(name, known[k]) == 0))
             k++;
@@ -174,17 +174,17 @@ static bool check_store(const struct served_model *m, const json_t *root, bool *
 static bool read_previous(json_t *items, const struct served_model *m, const uint8_t *tenant,
                           const json_t *root, struct api_error *e) {
     static const char name[] = "previous_response_id";
-    const json_t *id = field_get(root, name);
+    const json_t *v = field_get(root, name);
+    const char *id = json_name(v);
     struct buf body = {0}, before = {0};
-    if (!id || !check_text(root, name, e))
-        return !id;
+    if (!id)
+        return !v || api_fail(e, 400, "invalid_type", name, "'%s' must be a string, without NUL.", name);
     if (!m->store)
         return api_fail(e, 400, "unsupported_parameter", name, "'%s' needs a server with --store.", name);
-    if (!response_store_get(m->store, tenant, json_string_value(id), &body, &before)) {
+    if (!response_store_get(m->store, tenant, id, &body, &before)) {
         buf_free(&body);
         buf_free(&before);
-        return api_fail(e, 400, "previous_response_not_found", name, "There is no response '%.120s'.",
-                        json_string_value(id));
+        return api_fail(e, 400, "previous_response_not_found", name, "There is no response '%.120s'.", id);
     }
     json_t *list = json_loadb(before.data, before.len, JSON_ALLOW_NUL, NULL);
     json_t *response = json_loadb(body.data, body.len, JSON_ALLOW_NUL, NULL);

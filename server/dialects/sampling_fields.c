@@ -43,7 +43,7 @@ bool openai_read_defaults(struct sampling_params *out, const json_t *object, boo
 static bool read_truncation(struct completion_request *r, const struct served_model *m, const json_t *root,
                             struct api_error *e) {
     const json_t *side = field_get(root, "truncation_side");
-    const char *name = side ? json_string_value(side) : "left";
+    const char *name = side ? json_name(side) : "left";
     r->truncate_end = name && strcmp(name, "right") == 0;
     if (!name || (strcmp(name, "left") != 0 && !r->truncate_end))
         return api_fail(e, 400, NULL, "truncation_side", "'truncation_side' must be left or right.");
@@ -268,10 +268,12 @@ static json_t *breakers_of(const json_t *v) {
         return json_pack("[ssss]", "\n", ":", "\"", "*");
     if (json_is_array(v))
         return json_incref((json_t *)(uintptr_t)v);
-    buf_fmt(&text, "%s%s%s", *json_string_value(v) == '[' ? "" : "[", json_string_value(v),
-            *json_string_value(v) == '[' ? "" : "]");
+    bool whole = *json_string_value(v) == '[';
+    buf_str(&text, whole ? "" : "[");
+    buf_add(&text, json_string_value(v), json_string_length(v));
+    buf_str(&text, whole ? "" : "]");
     if (json_depth_ok(text.data, text.len, 2))
-        list = json_loadb(text.data, text.len, 0, NULL);
+        list = json_loadb(text.data, text.len, JSON_ALLOW_NUL, NULL);
     buf_free(&text);
     return list;
 }

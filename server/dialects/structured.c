@@ -67,7 +67,7 @@ static bool read_source(struct completion_request *r, enum grammar_language lang
 // GBNF has ::=, Lark's rules a colon alone.
 static bool read_grammar(struct completion_request *r, const json_t *v, const char *param,
                          struct api_error *e) {
-    bool gbnf = json_is_string(v) && strstr(json_string_value(v), "::=");
+    bool gbnf = json_is_string(v) && memmem(json_string_value(v), json_string_length(v), "::=", 3);
     return read_source(r, gbnf ? GRAMMAR_GBNF : GRAMMAR_LARK, v, param, e);
 }
 
@@ -197,7 +197,7 @@ static bool tag_with_tags(struct part_arena *a, const json_t *format, bool separ
 
 static bool tag_format(struct part_arena *a, const json_t *format, int depth, output_text *out,
                        struct api_error *e) {
-    const char *type = json_string_value(json_object_get(format, "type"));
+    const char *type = json_name(json_object_get(format, "type"));
     const json_t *v;
     if (depth > 32)
         return tag_fail(e, "is nested too deep");
@@ -253,8 +253,9 @@ static bool old_tag(struct part_arena *a, const json_t *tag, output_text *out, s
 
 static bool read_tag(struct completion_request *r, const json_t *v, const char *param, struct api_error *e) {
     struct structured *s = begin(r, param, e);
-    json_t *tag =
-        json_is_string(v) ? json_loads(json_string_value(v), 0, NULL) : json_incref((json_t *)(uintptr_t)v);
+    json_t *tag = json_is_string(v)
+                      ? json_loadb(json_string_value(v), json_string_length(v), JSON_ALLOW_NUL, NULL)
+                      : json_incref((json_t *)(uintptr_t)v);
     output_text out = {0};
     bool ok = s != NULL;
     if (ok && !json_is_object(tag))
@@ -270,7 +271,7 @@ static bool read_tag(struct completion_request *r, const json_t *v, const char *
 // ---- the fields
 
 static bool read_format(struct completion_request *r, const json_t *v, struct api_error *e) {
-    const char *type = json_string_value(json_object_get(v, "type"));
+    const char *type = json_name(json_object_get(v, "type"));
     if (!json_is_object(v) || !type)
         return api_fail(e, 400, "invalid_type", "response_format",
                         "'response_format' must be an object with a 'type'.");
@@ -348,9 +349,9 @@ static bool read_outputs(struct completion_request *r, const json_t *v, struct a
                 return false;
         } else if (blanks && json_is_boolean(value)) {
             r->no_blanks = json_is_true(value);
-        } else if (order && json_is_string(value)) {
-            r->any_order = strcmp(json_string_value(value), "any") == 0;
-            if (!r->any_order && strcmp(json_string_value(value), "schema") != 0)
+        } else if (order && json_name(value)) {
+            r->any_order = strcmp(json_name(value), "any") == 0;
+            if (!r->any_order && strcmp(json_name(value), "schema") != 0)
                 return api_fail(e, 400, "invalid_value", param,
                                 "'property_order' must be \"schema\" or \"any\".");
         } else if (!(json_is_false(value) || (json_is_string(value) && json_string_length(value) == 0))) {

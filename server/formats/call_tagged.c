@@ -1,12 +1,14 @@
 // Calls whose arguments stand between tags, each as plain text: the tool's schema says which are strings.
 #include "parser_state.h"
 
+#include "json_strings.h"
+
 // Whether a schema allows strings, and whether anything else but null.
 static void allowed_types(const json_t *schema, bool *strings, bool *others, int depth) {
     static const char *const lists[] = {"anyOf", "oneOf"};
     const json_t *type = json_object_get(schema, "type"), *values = json_object_get(schema, "enum");
     for (size_t i = 0; i < (json_is_array(type) ? json_array_size(type) : 1); i++) {
-        const char *name = json_string_value(json_is_array(type) ? json_array_get(type, i) : type);
+        const char *name = json_name(json_is_array(type) ? json_array_get(type, i) : type);
         *strings |= name && strcmp(name, "string") == 0;
         *others |= name && strcmp(name, "string") != 0 && strcmp(name, "null") != 0;
     }

@@ -1,5 +1,7 @@
 #include "output_grammar.h"
 
+#include "json_strings.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,7 +10,7 @@
 
 static const json_t *function_of(const json_t *tool) { return json_object_get(tool, "function"); }
 static const char *name_of(const json_t *tool) {
-    return json_string_value(json_object_get(function_of(tool), "name"));
+    return json_name(json_object_get(function_of(tool), "name"));
 }
 
 static bool is_strict(const json_t *tool) {
@@ -30,7 +32,7 @@ bool output_any_strict(const json_t *tools) {
 // ---- what can be constrained
 
 static bool is_text(const json_t *property) {
-    const char *type = json_string_value(json_object_get(property, "type"));
+    const char *type = json_name(json_object_get(property, "type"));
     return type && strcmp(type, "string") == 0;
 }
 
@@ -74,11 +76,11 @@ static const char *tagged_problem(const json_t *parameters, const char **propert
     *property = NULL;
     if (other)
         return other;
-    if (json_is_string(type) && strcmp(json_string_value(type), "object") != 0)
+    if (json_is_string(type) && !(json_name(type) && strcmp(json_name(type), "object") == 0))
         return "type";
     for (size_t i = 0; i < json_array_size(required); i++) {
-        const char *name = json_string_value(json_array_get(required, i));
-        if (name && !json_object_get(properties, name))
+        const json_t *one = json_array_get(required, i);
+        if (json_is_string(one) && !(json_name(one) && json_object_get(properties, json_name(one))))
             return "required";
     }
     json_object_foreach(properties, key, value) {
@@ -157,8 +159,7 @@ static output_text text_value(struct part_arena *a, const json_t *property, cons
 static bool is_required(const json_t *parameters, const char *name) {
     const json_t *list = json_object_get(parameters, "required");
     for (size_t i = 0; i < json_array_size(list); i++)
-        if (json_string_value(json_array_get(list, i)) &&
-            strcmp(json_string_value(json_array_get(list, i)), name) == 0)
+        if (json_name(json_array_get(list, i)) && strcmp(json_name(json_array_get(list, i)), name) == 0)
             return true;
     return false;
 }

@@ -61,6 +61,19 @@ def tiny():
     server.stop()
 
 
+def changed(sound, place, value):
+    """A copy with another value, or with the value that a function makes of it, at a place."""
+    body = inner = copy.deepcopy(sound)
+    *outer, last = place
+    for key in outer:
+        inner = inner[key]
+    if value is KeyError:
+        del inner[last]
+    else:
+        inner[last] = value(inner[last]) if callable(value) else value
+    return body
+
+
 @pytest.mark.parametrize("path, sound", [*BODIES.items(), *ONE.items()])
 def test_odd_values(tiny, path, sound):
     assert tiny.post(path, sound).status == 200
@@ -69,13 +82,42 @@ def test_odd_values(tiny, path, sound):
         for odd in [*ODD, KeyError]:
             if unlimited and odd in (None, KeyError, 2**62, {}, -1):
                 continue  # the answer would be long
-            body = copy.deepcopy(sound)
-            inner = body
-            for key in outer:
-                inner = inner[key]
-            if odd is KeyError:
-                del inner[last]
-            else:
-                inner[last] = odd
-            reply = tiny.post(path, body)
+            reply = tiny.post(path, changed(sound, (*outer, last), odd))
             assert reply.status in (200, 400, 404), (outer, last, odd, reply)
+
+
+def test_odd_texts_of_a_template_that_takes_more(tiny, start, tmp_path):
+    """Reasoning and names, which the embedded model's template leaves out."""
+    path = tmp_path / "takes.jinja"
+    path.write_text(tiny.get("/props").json()["chat_template"] + "{% for m in messages %}{{ m.reasoning_content }}{{ m.name }}{% endfor %}")
+    server = start("--chat-template", path, "--tool-call-parser", "hermes", model="")
+    for path, sound in BODIES.items():
+        assert server.post(path, sound).status == 200, path
+        for place in places(sound):
+            for odd in ("", "\0"):
+                reply = server.post(path, changed(sound, place, odd))
+                assert reply.status in (200, 400, 404), (path, place, odd, reply)
+
+
+def test_a_nul_ends_no_word(tiny):
+    """What says something is not read up to a NUL in it."""
+    unread = {"parameters", "input_schema", "properties", "tool_calls", "summary", "tool_choice", "output_config"}
+    for path, sound in BODIES.items():
+        words = [p for p in places(sound) if p[-1] in ("role", "type", "call_id", "effort", "tool_choice", "format") and not unread & {*p[:-1]}]
+        for place in words if path != "/apply-template" else [("messages", 0, "role")]:
+            reply = tiny.post(path, changed(sound, place, lambda word: f"{word}\0x"))
+            assert reply.status == 400, (path, place, reply)
+        assert tiny.post(path, sound | {"model": "quire-tiny"}).status == 200
+        assert tiny.post(path, sound | {"model": "quire-tiny\0x"}).status == 400, path
+    assert tiny.post("/completion", BODIES["/completion"] | {"response_fields": ["content\0x"]}).status == 400
+    choice = {"type": "function", "function": {"name": "get_weather\0x"}}
+    assert tiny.post("/v1/chat/completions", BODIES["/v1/chat/completions"] | {"tool_choice": choice}).status == 400
+
+
+def test_a_nul_in_text(tiny):
+    """Text is taken as long as it is."""
+    sizes = [tiny.complete(text, max_tokens=1)["usage"]["prompt_tokens"] for text in ("a", "a\0", "a\0b")]
+    assert sizes[0] < sizes[1] < sizes[2], sizes
+    only = {"prompt": "x", "max_tokens": 8, "structured_outputs": {"choice": ["a\0b"]}}
+    assert tiny.post("/v1/completions", only).json()["choices"][0]["text"] == "a\0b"
+    assert tiny.post("/v1/completions", only | {"stop": "\0b"}).json()["choices"][0]["text"] == "a"

@@ -57,7 +57,7 @@ static void refused(void **state) {
         {"{\"prompt\":[258]}", "prompt", "out_of_range"},
         {"{\"prompt\":[4294967296]}", "prompt", "out_of_range"},
         {"{\"prompt\":\"x\",\"model\":\"q\"}", "model", "model_not_found"},
-        {"{\"prompt\":\"x\",\"model\":\"m\\u0000\"}", "model", "model_not_found"},
+        {"{\"prompt\":\"x\",\"model\":\"m\\u0000\"}", "model", "invalid_type"},
         {"{\"prompt\":\"x\",\"model\":3}", "model", "invalid_type"},
         {"{\"prompt\":\"x\",\"suffix\":\"a\"}", "suffix", "unsupported_parameter"},
         {"{\"prompt\":\"x\",\"suffix\":1}", "suffix", "invalid_type"},

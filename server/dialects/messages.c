@@ -306,7 +306,11 @@ static bool add_message(const struct served_model *m, struct chat_arena *a, stru
     for (size_t k = 0; ok && k < sizeof names / sizeof names[0]; k++) {
         const json_t *v = field_get(message, names[k]);
         snprintf(param, sizeof param, "messages[%zu].%s", i, names[k]);
-        if (v && !json_is_string(v))
+        if (!v && k == 1 && strcmp(role, "tool") == 0)
+            ok = api_fail(e, 400, "missing_required_parameter", param,
+                          "A message of role 'tool' needs '%s', the id of the call that it answers.",
+                          names[k]);
+        else if (v && !json_is_string(v))
             ok = api_fail(e, 400, "invalid_type", param, "'%s' must be a string.", names[k]);
         else if (v)
             set_member(a, dict, names[k], chat_string(a, json_string_value(v), json_string_length(v), true));

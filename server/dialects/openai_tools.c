@@ -47,6 +47,25 @@ static bool read_tool(const json_t *tool, size_t i, struct api_error *e) {
     return chat_check_function(function, param, e);
 }
 
+// Whose call is it, where two have a name? seen: the names so far.
+static bool check_unique(json_t *seen, const json_t *tool, size_t i, struct api_error *e) {
+    const char *name = json_name(field_get(field_get(tool, "function"), "name"));
+    char param[32];
+    snprintf(param, sizeof param, "tools[%zu]", i);
+    if (json_object_get(seen, name))
+        return api_fail(e, 400, "invalid_value", param, "There are two tools '%.64s'.", name);
+    return json_object_set_new(seen, name, json_true()) == 0 || api_fail_memory(e);
+}
+
+static bool read_list(const json_t *tools, struct api_error *e) {
+    json_t *seen = json_object();
+    bool ok = seen || api_fail_memory(e);
+    for (size_t i = 0; i < json_array_size(tools) && ok; i++)
+        ok = read_tool(json_array_get(tools, i), i, e) && check_unique(seen, json_array_get(tools, i), i, e);
+    json_decref(seen);
+    return ok;
+}
+
 // The tool of a name, as the list has it. NULL: there is none.
 static json_t *find_tool(const json_t *tools, const char *name) {
     for (size_t i = 0; name && i < json_array_size(tools); i++) {
@@ -123,10 +142,7 @@ bool chat_read_tools(struct completion_request *r, const struct served_model *m,
         return api_fail(e, 400, "invalid_type", "tools", "'tools' must be a list.");
     if (json_array_size(tools) > MAX_TOOLS)
         return api_fail(e, 400, "out_of_range", "tools", "At most %d tools are allowed.", MAX_TOOLS);
-    for (size_t i = 0; i < json_array_size(tools); i++)
-        if (!read_tool(json_array_get(tools, i), i, e))
-            return false;
-    if (!read_choice(r, field_get(root, "tool_choice"), tools, &wanted, e))
+    if (!read_list(tools, e) || !read_choice(r, field_get(root, "tool_choice"), tools, &wanted, e))
         return false;
     if (!any || !wanted)
         return true;

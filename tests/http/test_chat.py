@@ -176,7 +176,7 @@ def test_template_of_a_file(start, tmp_path):
     golden = goldens.cases()[0]
     answer = whole(server, [{"role": "user", "content": golden["prompt"]}], max_tokens=20)
     assert content(answer) == goldens.expected(0, 20)
-    reply = server.post(PATH, {"messages": [{"role": "tool", "content": "a"}]})
+    reply = server.post(PATH, {"messages": [{"role": "tool", "tool_call_id": "x", "content": "a"}]})
     assert "no tools here" in check_error(reply, 400, "messages")["message"]
 
 

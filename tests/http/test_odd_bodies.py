@@ -121,3 +121,32 @@ def test_a_nul_in_text(tiny):
     only = {"prompt": "x", "max_tokens": 8, "structured_outputs": {"choice": ["a\0b"]}}
     assert tiny.post("/v1/completions", only).json()["choices"][0]["text"] == "a\0b"
     assert tiny.post("/v1/completions", only | {"stop": "\0b"}).json()["choices"][0]["text"] == "a"
+
+
+CHAT, RESPONSES, MESSAGES, OLLAMA = "/v1/chat/completions", "/v1/responses", "/v1/messages", "/api/chat"
+
+
+@pytest.mark.parametrize("path", [CHAT, RESPONSES, MESSAGES, OLLAMA])
+def test_two_tools_of_a_name(tiny, path):
+    sound = BODIES[path]
+    [tool] = sound["tools"]
+    reply = tiny.post(path, sound | {"tools": [tool, tool]})
+    assert reply.status == 400 and "tools[1]" in reply.body.decode() and "two tools 'get_weather'" in reply.body.decode(), reply
+
+
+def test_two_functions_of_a_name(tiny):
+    reply = tiny.post(CHAT, {"messages": [USER], "max_tokens": 1, "functions": [FUNCTION, FUNCTION]})
+    assert reply.status == 400 and reply.json()["error"]["param"] == "functions[1]", reply
+
+
+@pytest.mark.parametrize("path, place", [
+    (CHAT, ("messages", 3, "tool_call_id")), (RESPONSES, ("input", 2, "call_id")), (MESSAGES, ("messages", 2, "content", 0, "tool_use_id")),
+    (OLLAMA, None),
+])  # fmt: skip
+def test_whose_result_it_is(tiny, path, place):
+    """A tool's result names its call, but for Ollama's, which come in order."""
+    sound = BODIES[path]
+    assert tiny.post(path, sound).status == 200
+    for missing in (None, KeyError) if place else ():
+        reply = tiny.post(path, changed(sound, place, missing))
+        assert reply.status == 400 and place[-1] in reply.body.decode(), reply

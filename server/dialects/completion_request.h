@@ -60,6 +60,7 @@ struct structured {
     struct part_arena arena;
     output_text body, root; // as the request says; with reasoning and calls around it
     bool has_body;
+    size_t longest; // bytes of the longest body, where choices are listed; else SIZE_MAX
     struct json_style style;
     char param[64]; // that asked for it
 };

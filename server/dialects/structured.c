@@ -19,6 +19,7 @@ static struct structured *begin(struct completion_request *r, const char *param,
         return NULL;
     }
     struct structured *s = r->structured;
+    s->longest = SIZE_MAX;
     if (s->has_body) {
         api_fail(e, 400, NULL, param, "'%s' and '%s' both say what the output has to be.", s->param, param);
         return NULL;
@@ -74,7 +75,7 @@ static bool read_grammar(struct completion_request *r, const json_t *v, const ch
 static bool read_choice(struct completion_request *r, const json_t *v, const char *param,
                         struct api_error *e) {
     struct structured *s = begin(r, param, e);
-    size_t n = json_array_size(v);
+    size_t n = json_array_size(v), longest = 0;
     if (!s)
         return false;
     if (n == 0 || n > MAX_TEXTS)
@@ -90,7 +91,9 @@ static bool read_choice(struct completion_request *r, const json_t *v, const cha
             return api_fail(e, 400, "invalid_type", param, "'%s' must be a list of strings.", param);
         }
         list[i] = part_text(&s->arena, json_string_value(item), json_string_length(item));
+        longest = json_string_length(item) > longest ? json_string_length(item) : longest;
     }
+    s->longest = longest;
     output_text any = part_list(&s->arena, GRAMMAR_ANY_OF, list, (int)n);
     free(list);
     return set_body(s, any, e);
@@ -397,6 +400,10 @@ bool structured_finish(struct completion_request *r, const struct served_model *
     if (!r->structured && !begin(r, param, e))
         return false;
     struct structured *s = r->structured;
+    if (body && !r->format && (size_t)r->min_tokens > s->longest) // a token has a byte
+        return api_fail(e, 400, "out_of_range", "min_tokens",
+                        "'min_tokens' is %d, and the longest text of '%s' has %zu bytes.", r->min_tokens,
+                        s->param, s->longest);
     struct output_rule rule = {.format = r->format,
                                .tokenizer = m->tokenizer,
                                .tokens = m->format_tokens,

@@ -138,6 +138,18 @@ def test_with_other_fields(server, fields):
         check(choice, PERSON)
 
 
+def test_min_tokens_and_the_end(server):
+    """It keeps an output that may go on from its end; one that cannot ends, and what none can reach is refused."""
+    one = {"prompt": "Once", "max_tokens": 30, "min_tokens": 5}
+    choice = server.complete(**one, structured_outputs={"regex": "a*"}, temperature=0, logit_bias={"2": 50})["choices"][0]
+    assert len(choice["text"]) >= 5, choice
+    for listed in ({"guided_choice": ["a"]}, {"structured_outputs": {"choice": ["a", "abcd"]}}):
+        error = check_error(server.post("/v1/completions", one | listed), 400, param="min_tokens")
+        assert "longest" in error["message"]
+    answer = server.complete(**one, guided_choice=["abcde"])
+    assert answer["choices"][0]["text"] == "abcde" and answer["choices"][0]["finish_reason"] == "stop"
+
+
 def test_stop_string_ends_it(server):
     [choice] = complete(server, seed=2, stop=[":"], **as_format(PERSON))
     assert choice["finish_reason"] == "stop" and re.fullmatch(r'\s*\{\s*"name"\s*', choice["text"])

@@ -2,6 +2,7 @@
 #include "dialects/fields.h"
 #include "handlers.h"
 #include "job.h"
+#include "log.h"
 #include "loras.h"
 #include "reply.h"
 
@@ -23,14 +24,24 @@ static bool is_model(const struct served_model *m, const char *name) {
     return found;
 }
 
-static bool load_failed(enum status st, const struct err *err, const char *name, struct api_error *e) {
-    switch (st) {
-    case STATUS_CANCELLED:
-        return api_fail(e, 400, NULL, "lora_name", "The adapter '%.64s' has already been loaded.", name);
-    case STATUS_NOMEM: return api_fail_memory(e);
-    case STATUS_LIMIT: return api_fail(e, 400, NULL, NULL, "The adapter is not loaded: %s.", err->msg);
-    default: return api_fail(e, 400, NULL, "lora_path", "The adapter is not loaded: %s.", err->msg);
+// A reason in which a path stands as the client wrote it: where files lie is nobody's business.
+static void fail_without_path(enum status st, const char *why, const char *real, const char *path,
+                              struct api_error *e) {
+    struct buf text = {0};
+    log_msg(LOG_WARN, "adapter=refused why=\"%s\"", why);
+    bool cut = strlen(why) + 1 == sizeof((struct err *)0)->msg; // perhaps amid the path
+    for (const char *at; !cut && (at = strstr(why, real)); why = at + strlen(real)) {
+        buf_add(&text, why, (size_t)(at - why));
+        buf_str(&text, path);
     }
+    buf_str(&text, cut ? "the log says why" : why);
+    const char *said = buf_cstr(&text);
+    if (said)
+        api_fail(e, 400, NULL, st == STATUS_LIMIT ? NULL : "lora_path", "The adapter is not loaded: %s.",
+                 said);
+    else
+        api_fail_memory(e);
+    buf_free(&text);
 }
 
 static bool load(const struct served_model *m, const json_t *root, struct buf *out, struct api_error *e) {
@@ -51,11 +62,16 @@ static bool load(const struct served_model *m, const json_t *root, struct buf *o
         return api_fail(e, st == STATUS_IO ? 404 : 400, NULL, "lora_path", "The adapter is not loaded: %s.",
                         err.msg);
     st = loras_load(m->loras, name, real, json_is_true(replace), &err);
+    if (st == STATUS_OK)
+        buf_fmt(out, "{\"message\":\"Success: the adapter '%s' has been loaded successfully.\"}", name);
+    else if (st == STATUS_CANCELLED)
+        api_fail(e, 400, NULL, "lora_name", "The adapter '%.64s' has already been loaded.", name);
+    else if (st == STATUS_NOMEM)
+        api_fail_memory(e);
+    else
+        fail_without_path(st, err.msg, real, path, e);
     free(real);
-    if (st != STATUS_OK)
-        return load_failed(st, &err, name, e);
-    buf_fmt(out, "{\"message\":\"Success: the adapter '%s' has been loaded successfully.\"}", name);
-    return true;
+    return st == STATUS_OK;
 }
 
 static bool unload(const struct served_model *m, const json_t *root, struct buf *out, struct api_error *e) {

@@ -268,8 +268,14 @@ def test_refusals(lora, root, tmp_path):
         ({"lora_name": "x", "lora_path": "all/../.."}, 400, "lora_path"), ({"lora_name": "x", "lora_path": "link"}, 400, "lora_path"),
         ({"lora_name": "x", "lora_path": "links"}, 400, "lora_path"), ({"lora_name": "x", "lora_path": "broken"}, 400, "lora_path"),
         ({"lora_name": "x", "lora_path": big}, 400, "lora_path"), ({"lora_name": "x", "lora_path": "all", "load_inplace": 1}, 400, "load_inplace"),
+        ({"lora_name": "x\0y", "lora_path": "all"}, 400, "lora_name"), ({"lora_name": "x", "lora_path": "all\0y"}, 400, "lora_path"),
     ]:  # fmt: skip
-        check_error(admin(lora, path, **body), status, param=param)
+        said = check_error(admin(lora, path, **body), status, param=param)["message"]
+        assert str(root) not in said and str(tmp_path) not in said and "/" not in said.replace("/adapter_config.json", ""), said
+    assert "broken/adapter_config.json" in check_error(admin(lora, path, lora_name="x", lora_path="broken"), 400)["message"]
+    assert f"{root}/broken/adapter_config.json" in lora.log()
+    check_error(admin(lora, "/v1/unload_lora_adapter", lora_name="all\0"), 400, param="lora_name")
+    check_error(lora.post("/v1/completions", {"model": "all\0", "prompt": "x"}), 400, param="model")
     for key in (None, "wrong", KEY):
         check_error(admin(lora, path, key=key, lora_name="x", lora_path="all"), 401, code="invalid_api_key")
         check_error(admin(lora, "/v1/unload_lora_adapter", key=key, lora_name="all"), 401, code="invalid_api_key")

@@ -463,23 +463,36 @@ static enum status parse_argv(struct parse *p, int argc, char **argv) {
     return STATUS_OK;
 }
 
+bool config_variable(int i, char name[CONFIG_NAME]) {
+    size_t n = (size_t)snprintf(name, CONFIG_NAME, "QUIRE_");
+    for (const char *s = i < NUM_OPTIONS ? options[i].name : "model"; *s && n + 1 < CONFIG_NAME; s++)
+        name[n++] = *s == '-' ? '_' : (char)toupper((unsigned char)*s);
+    name[n] = '\0';
+    return i <= NUM_OPTIONS;
+}
+
+// Gives MODEL to a command that takes one and was not told any.
+static enum status set_model(struct parse *p, const char *path) {
+    struct config *c = p->config;
+    bool lacks = (c->command & (unsigned)ALL) && !c->url && c->args.len == (c->command == CMD_TOKENIZE);
+    return lacks && config_add_model(c, path) != STATUS_OK ? err_set(p->err, STATUS_NOMEM, "out of memory")
+                                                           : STATUS_OK;
+}
+
 static enum status parse_env(struct parse *p) {
-    for (int i = 0; i < NUM_OPTIONS; i++) {
-        if (!(options[i].commands & (unsigned)p->config->command) || options[i].type == OPT_HELP)
-            continue;
-        char name[64] = "QUIRE_";
-        size_t n = strlen(name);
-        for (const char *s = options[i].name; *s && n + 1 < sizeof name; s++)
-            name[n++] = *s == '-' ? '_' : (char)toupper((unsigned char)*s);
-        name[n] = '\0';
+    char name[CONFIG_NAME];
+    enum status status = STATUS_OK;
+    for (int i = 0; config_variable(i, name) && status == STATUS_OK; i++) {
+        const struct option *o = i < NUM_OPTIONS ? &options[i] : NULL;
         const char *value = getenv(name);
-        if (!value || !*value)
+        if (!value || (o && (!(o->commands & (unsigned)p->config->command) || o->type == OPT_HELP)))
             continue;
-        enum status status = set_from(p, i, value, FROM_ENV);
-        if (status != STATUS_OK)
-            return status;
+        if (*value)
+            status = o ? set_from(p, i, value, FROM_ENV) : set_model(p, value);
+        else if (o && strstr(o->name, "key") && p->source[i] < FROM_ENV)
+            status = err_set(p->err, STATUS_INVALID, "%s is empty; unset it where no key is meant", name);
     }
-    return STATUS_OK;
+    return status;
 }
 
 // The `flag: value` lines, a subset of YAML: comments, blank lines, quotes around a value, `[a, b]` is not
@@ -524,8 +537,7 @@ static enum status parse_file(struct parse *p, const char *path) {
         int index = find_option(p->config, s, len);
         s[len] = '\0';
         if (strcmp(s, "model") == 0 && pair && index < 0) {
-            if (p->config->args.len == 0)
-                status = list_add(&p->config->args, value);
+            status = set_model(p, value);
         } else if (index < 0 || !pair) {
             status = pair ? fail_unknown(p, where, s)
                           : err_set(p->err, STATUS_INVALID, "%sexpected `flag: value`", where);
@@ -631,7 +643,9 @@ void config_help(FILE *out, enum command command) {
             fprintf(out, " (%s)", o->preset);
         fputc('\n', out);
     }
-    if (command == CMD_SERVE)
-        fputs("\nEach flag is also QUIRE_<FLAG> in the environment and `flag: value` in the --config file.\n",
+    if (command & ALL)
+        fputs("\nEach flag is also QUIRE_<FLAG> in the environment and `flag: value` in the --config file, "
+              "MODEL\n"
+              "QUIRE_MODEL and `model: PATH`.\n",
               out);
 }

@@ -1,8 +1,9 @@
 // Flags, environment and the --config file, from one table.
 //
 // A flag --some-flag is QUIRE_SOME_FLAG in the environment and `some-flag: value` (or `some_flag = value`) in
-// the file. The command line wins over the environment, the environment over the file, the file over the
-// default.
+// the file; MODEL is QUIRE_MODEL and `model: PATH`. The command line wins over the environment, the environment
+// over the file, the file over the default. A variable that is empty counts as none, but for those of keys, which
+// STATUS_INVALID refuses.
 #pragma once
 
 #include "status.h"
@@ -89,3 +90,7 @@ enum status config_add_model(struct config *c, const char *path);
 enum status config_parse_number(const char *text, int64_t *out);
 
 void config_help(FILE *out, enum command command);
+
+// The i-th variable of the environment that some command reads. False: there are no more.
+enum { CONFIG_NAME = 64 };
+bool config_variable(int i, char name[CONFIG_NAME]);

@@ -4,6 +4,7 @@
 #include "commands.h"
 #include "console.h"
 #include "default_model.h"
+#include "environment.h"
 #include "local.h"
 #include "log.h"
 #include "process_env.h"
@@ -114,11 +115,12 @@ static int run_command(int argc, char **argv) {
             if (config.command == CMD_QUANTIZE)
                 printf("\nTYPE is one of %s.\n", quantize_types());
             rc = 0;
+        } else if (set_log_level(config.log_level), environment_check(&config, &err) != STATUS_OK) {
+            complain("%s", err.msg);
         } else if (add_default_model(&config, commands[i].num_args, &err) != STATUS_OK) {
             complain("%s", err.msg);
             rc = EXIT_MODEL;
         } else {
-            set_log_level(config.log_level);
             if (config.tensor_parallel_size > 1)
                 process_env_load_kernels_early();
             rc = run_together(&config, commands[i].run);

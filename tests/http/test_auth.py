@@ -1,6 +1,7 @@
 """Keys: everything needs one except the liveness paths; and what protects a server that has none."""
 
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -255,6 +256,42 @@ def test_unreadable_key_file(tmp_path, model):
 
 def test_empty_key(model):
     assert run("serve", model, "--port", "0", "--api-key", "").returncode == 2
+
+
+@pytest.mark.parametrize("name", ["QUIRE_APIKEY", "QUIRE_API_KEYS", "QUIRE_KEY", "QUIRE_AUTH_TOKEN", "QUIRE_ADMIN_API_KEYS", "QUIRE_API_KEY_FILES", "QUIRE_REQUIRE_KEYS"])
+def test_misspelt_key_variable(model, name):
+    """A key that nothing reads does not become a server without one; who asks it what it is is told."""
+    result = run("serve", model, "--port", "0", env={name: "sk-misspelt"})
+    assert result.returncode == 2 and name in result.stderr and "did you mean QUIRE_" in result.stderr, result
+    assert "KEY" in result.stderr.split("did you mean")[1] and "sk-misspelt" not in result.stderr
+    assert run("serve", "--help", env={name: "x"}).returncode == 0
+
+
+@pytest.mark.parametrize("name", ["QUIRE_API_KEY", "QUIRE_API_KEY_FILE", "QUIRE_ADMIN_API_KEY", "QUIRE_REQUIRE_KEY"])
+def test_empty_key_variable(model, name):
+    result = run("serve", model, "--port", "0", env={name: ""})
+    assert result.returncode == 2 and f"{name} is empty" in result.stderr, result
+
+
+def test_misspelt_variable(model):
+    """One that is no key is told, and stops nobody: Kubernetes sets QUIRE_SERVICE_HOST."""
+    result = run("tokenize", model, "a", env={"QUIRE_MODE1": "x", "QUIRE_SERVICE_HOST": "10.0.0.1"})
+    assert result.returncode == 0, result
+    assert "QUIRE_MODE1; did you mean QUIRE_MODEL?" in result.stderr and "QUIRE_SERVICE_HOST\n" in result.stderr
+    plain = run("tokenize", "a", env={"QUIRE_MODEL": str(model)})
+    assert plain.stdout == result.stdout and plain.stderr == ""
+    assert "QUIRE_MODEL" in run("tokenize", "--help").stdout
+
+
+def test_variables_of_all_programs(model):
+    """Those that tests, scripts and the engine read are nobody's mistake."""
+    files = subprocess.run(["git", "ls-files"], cwd=goldens.ROOT, capture_output=True, text=True, check=True).stdout.split()
+    read = re.compile(r"""(?:getenv\("|environ[^"'\n]{0,20}["']|\$\{?)(QUIRE_[A-Z0-9_]+)""")
+    texts = [(goldens.ROOT / f).read_text(errors="replace") for f in files if f.endswith((".c", ".h", ".cu", ".cpp", ".py", ".sh")) or f == "dev"]
+    names = {name for text in texts for name in read.findall(text)} - {"QUIRE_API_KEY"}
+    assert len(names) > 25, names
+    result = run("tokenize", model, "a", env=dict.fromkeys(names, ""))
+    assert result.returncode == 0 and result.stderr == "", result
 
 
 def test_public_address_without_a_key(start, model):

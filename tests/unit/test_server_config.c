@@ -231,6 +231,62 @@ static void sources_have_an_order(void **state) {
     unlink(path);
 }
 
+static void model_of_the_environment(void **state) {
+    (void)state;
+    static const struct {
+        enum command command;
+        const char *line, *first; // argument
+        size_t num;
+    } cases[] = {{CMD_SERVE, "--port 1", "env.gguf", 1}, {CMD_SERVE, "m", "m", 1},
+                 {CMD_SERVE, "--model m", "m", 1},       {CMD_GENERATE, "-p x", "env.gguf", 1},
+                 {CMD_TOKENIZE, "text", "env.gguf", 2},  {CMD_TOKENIZE, "m text", "m", 2},
+                 {CMD_CHAT, "", "env.gguf", 1},          {CMD_CHAT, "http://x", "http://x", 1},
+                 {CMD_QUANTIZE, "in out q8_0", "in", 3}};
+    setenv("QUIRE_MODEL", "env.gguf", 1);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct parsed p;
+        parse(&p, cases[i].command, cases[i].line);
+        assert_int_equal(p.status, STATUS_OK);
+        assert_int_equal(p.config.args.len, cases[i].num);
+        assert_string_equal(p.config.args.items[0], cases[i].first);
+        drop(&p);
+    }
+    struct parsed p;
+    parse(&p, CMD_TOP, "");
+    assert_int_equal(p.config.args.len, 0);
+    drop(&p);
+    setenv("QUIRE_MODEL", "", 1);
+    parse(&p, CMD_SERVE, "");
+    assert_int_equal(p.config.args.len, 0);
+    drop(&p);
+    unsetenv("QUIRE_MODEL");
+}
+
+// What says whose calls are taken is never taken for nothing.
+static void empty_keys(void **state) {
+    (void)state;
+    static const char *const names[] = {"QUIRE_API_KEY", "QUIRE_API_KEY_FILE", "QUIRE_ADMIN_API_KEY",
+                                        "QUIRE_ADMIN_API_KEY_FILE", "QUIRE_REQUIRE_KEY"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        struct parsed p;
+        setenv(names[i], "", 1);
+        parse(&p, CMD_SERVE, "m");
+        assert_int_equal(p.status, STATUS_INVALID);
+        assert_non_null(strstr(p.err.msg, names[i]));
+        drop(&p);
+        unsetenv(names[i]);
+    }
+    struct parsed p;
+    setenv("QUIRE_PORT", "", 1); // as good as none
+    setenv("QUIRE_API_KEY", "", 1);
+    parse(&p, CMD_SERVE, "m --api-key mine");
+    assert_int_equal(p.status, STATUS_OK);
+    assert_int_equal(p.config.port, 8000);
+    drop(&p);
+    unsetenv("QUIRE_PORT");
+    unsetenv("QUIRE_API_KEY");
+}
+
 static void bad_files(void **state) {
     (void)state;
     static const struct {
@@ -352,6 +408,8 @@ int main(void) {
         cmocka_unit_test(bad_flags),
         cmocka_unit_test(flags_of_others),
         cmocka_unit_test(sources_have_an_order),
+        cmocka_unit_test(model_of_the_environment),
+        cmocka_unit_test(empty_keys),
         cmocka_unit_test(bad_files),
         cmocka_unit_test(numbers),
         cmocka_unit_test(embedded_model),

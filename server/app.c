@@ -29,7 +29,7 @@ const char *app_key(const struct http_head *head) {
 }
 
 void app_tenant(const struct app *app, const struct http_head *head, uint8_t out[SHA256_BYTES]) {
-    const char *key = app->auth.num_keys < 2 ? NULL : app_key(head);
+    const char *key = app->has_tenants ? app_key(head) : NULL;
     memset(out, 0, SHA256_BYTES);
     if (key)
         sha256(key, strlen(key), out);
@@ -45,7 +45,7 @@ struct work_client app_client(const struct app *app, const struct http_request *
 
 bool app_salt(const struct app *app, const struct http_head *head, char **salt, size_t *len) {
     uint8_t both[SHA256_BYTES + MAX_SALT];
-    if (app->auth.num_keys < 2 || app->config->share_prefixes)
+    if (!app->has_tenants || app->config->share_prefixes)
         return true;
     app_tenant(app, head, both);
     if (*len)

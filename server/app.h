@@ -23,6 +23,15 @@ enum app_state {
     APP_DEAD,     // the device failed: 503 engine_unavailable, then exit 70
 };
 
+// Keys that are being read again (keys.h).
+struct key_files {
+    uv_work_t work;
+    struct app *app;
+    struct auth auth, admin; // the pool's while busy
+    struct err err;
+    bool busy, again;
+};
+
 struct app {
     const struct config *config;
     uv_loop_t loop;
@@ -31,7 +40,8 @@ struct app {
     struct auth auth, admin; // admin: of routes that change the server
     struct metrics metrics;
     enum app_state state;
-    bool loopback; // bound to the loopback: Host is checked where no key is
+    bool has_tenants; // each key's caller has prefixes and responses of its own: there are several, or may be
+    bool loopback;    // bound to the loopback: Host is checked where no key is
     int exit_code;
 
     struct engine *engine; // NULL while loading
@@ -64,7 +74,9 @@ struct app {
     uv_prepare_t turn;
     struct watchdog watchdog;
     _Atomic uint64_t turns; // of the loop; the watchdog looks
-    uv_signal_t sigterm, sigint, sigusr1;
+    uv_signal_t sigterm, sigint, sigusr1, sighup;
+    bool had_terminal; // whose end is the server's
+    struct key_files key_files;
     uv_work_t load;
     struct err load_err;
     int64_t drain_deadline; // ns
@@ -76,11 +88,11 @@ const char *app_group_error(const struct app *app);
 void app_stats(struct app *app, struct service_stats *stats); // zeros while loading
 // The key that a request presents; NULL: none. Borrowed from the head.
 const char *app_key(const struct http_head *head);
-// Who sends a request: a hash of its key, or zeros where at most one key is.
+// Who sends a request: a hash of its key, or zeros where there can be one key at most.
 void app_tenant(const struct app *app, const struct http_head *head, uint8_t out[SHA256_BYTES]);
 // Whose work it is: that of the key where there are several, else of the address.
 struct work_client app_client(const struct app *app, const struct http_request *request);
-// Each of several keys is a tenant: its prefixes are its own, and its cache_salt divides them further. Puts what names
+// Each key is a tenant, where there are several or a file may bring more: its prefixes are its own, and its cache_salt divides them further. Puts what names
 // both, a hash, because --record writes it, in place of the salt of `len` bytes, for free(). False: out of memory.
 bool app_salt(const struct app *app, const struct http_head *head, char **salt, size_t *len);
 bool app_is_admin(const struct app *app, const struct http_head *head); // it presents an admin key

@@ -109,8 +109,8 @@ static void begin_common(struct explanation *x) {
     x->admin = app_is_admin(app, &x->inquiry.request->head);
     x->tokenizer = app->model.tokenizer;
     x->block_size = engine_info(app->engine)->block_size;
-    x->keyed = app->auth.num_keys > 1 && !app->config->share_prefixes;
-    x->details = x->admin || app->auth.num_keys < 2 || !app->config->share_prefixes;
+    x->keyed = app->has_tenants && !app->config->share_prefixes;
+    x->details = x->admin || !app->has_tenants || !app->config->share_prefixes;
     x->view.query.run = prompt_view_run;
     x->inquiry.query = &x->view.query;
     for (int i = 0; i < PROMPT_ROOTS; i++)

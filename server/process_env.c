@@ -64,6 +64,16 @@ enum status process_env_prepare(struct err *err) {
     return open_standard(err) == STATUS_OK ? raise_stack(err) : err->code;
 }
 
+bool process_env_has_terminal(void) {
+    int fd = open("/dev/tty", O_RDONLY | O_NOCTTY | O_NONBLOCK | O_CLOEXEC);
+    return fd >= 0 && close(fd) == 0;
+}
+
+bool process_env_ignores(int number) {
+    struct sigaction action;
+    return sigaction(number, NULL, &action) == 0 && action.sa_handler == SIG_IGN;
+}
+
 void process_env_load_kernels_early(void) { setenv("CUDA_MODULE_LOADING", "EAGER", 0); }
 
 static void *wait_for_all(void *arg) {
@@ -97,6 +107,7 @@ void process_env_block_signals(bool block) {
     sigaddset(&set, SIGTERM);
     sigaddset(&set, SIGINT);
     sigaddset(&set, SIGUSR1);
+    sigaddset(&set, SIGHUP);
     pthread_sigmask(block ? SIG_BLOCK : SIG_UNBLOCK, &set, NULL);
 }
 

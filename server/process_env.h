@@ -23,10 +23,15 @@ void process_env_exit_on_signals(void);
 
 // The threads of libuv's pool.
 int process_env_pool_threads(void);
+// Whether it has a terminal, which sends SIGHUP when it goes; whether whoever started this process has it ignore a
+// signal.
+bool process_env_has_terminal(void);
+bool process_env_ignores(int signal);
+
 // Whether as many threads as libuv's pool has could be started now: libuv aborts where it cannot.
 bool process_env_has_threads(void);
 
-// Blocks the signals that end a server, in this thread and those that it starts; or lets them in, even where
+// Blocks the signals that a server takes, in this thread and those that it starts; or lets them in, even where
 // the parent process had blocked them.
 void process_env_block_signals(bool block);
 

@@ -15,6 +15,7 @@
 #include "dialects/messages.h"
 #include "dialects/response_store.h"
 #include "explain.h"
+#include "keys.h"
 #include "log.h"
 #include "loras.h"
 #include "otlp.h"
@@ -274,31 +275,16 @@ static void on_signal(uv_signal_t *handle, int number) {
     uv_timer_start(&app->tick, on_tick, 0, DRAIN_TICK_MS);
 }
 
+// From a terminal that is gone it ends the server, as it always has, unless that is to outlive it (nohup).
+static void on_hangup(uv_signal_t *handle, int number) {
+    struct app *app = handle->data;
+    if (app->had_terminal && !process_env_has_terminal())
+        on_signal(handle, number);
+    else
+        keys_reload(app);
+}
+
 // ---- start
-
-static bool take_keys_of(struct auth *auth, const struct str_list *keys, const char *file, struct err *err) {
-    enum status st = STATUS_OK;
-    for (size_t i = 0; i < keys->len && st == STATUS_OK; i++)
-        st = auth_add(auth, keys->items[i], strlen(keys->items[i]));
-    if (st == STATUS_OK && file)
-        st = auth_add_file(auth, file, err);
-    if (st != STATUS_OK && !err->code)
-        err_set(err, STATUS_NOMEM, "out of memory");
-    return st == STATUS_OK;
-}
-
-static bool take_keys(struct app *app, struct err *err) {
-    const struct config *c = app->config;
-    if (!take_keys_of(&app->auth, &c->api_keys, c->api_key_file, err) ||
-        !take_keys_of(&app->admin, &c->admin_keys, c->admin_key_file, err))
-        return false;
-    app->loopback = is_loopback(c->host);
-    if (!app->loopback && app->auth.num_keys == 0 && c->require_key) {
-        err_set(err, STATUS_INVALID, "--require-key: %s is a public address and there is no key", c->host);
-        return false;
-    }
-    return true;
-}
 
 static void warn_if_exposed(const struct app *app) {
     const struct config *c = app->config;
@@ -372,7 +358,7 @@ static int run_server(struct app *app) {
     }
     work_pool_open(&app->pool, &app->loop, process_env_pool_threads());
     app->events.data = app->tick.data = app->sigterm.data = app->sigint.data = app->sigusr1.data =
-        app->load.data = app->turn.data = app->watchdog.arg = app;
+        app->sighup.data = app->load.data = app->turn.data = app->watchdog.arg = app;
     app->watchdog.progress = count_progress;
     app->watchdog.stuck = on_stuck;
     if (http_open(&app->http, &app->loop, &hooks, &limits, &err) != STATUS_OK) {
@@ -389,6 +375,9 @@ static int run_server(struct app *app) {
         uv_signal_init(&app->loop, &app->sigusr1);
         // The one that mpirun passes on without ending us a second later, to one process or to many.
         uv_signal_start(&app->sigusr1, on_signal, SIGUSR1);
+        app->had_terminal = process_env_has_terminal() && !process_env_ignores(SIGHUP);
+        uv_signal_init(&app->loop, &app->sighup);
+        uv_signal_start(&app->sighup, on_hangup, SIGHUP);
         uv_prepare_init(&app->loop, &app->turn);
         uv_prepare_start(&app->turn, on_turn);
         if (!watchdog_start(&app->watchdog))
@@ -433,6 +422,7 @@ int cmd_serve(const struct config *c) {
     if (!app)
         return EXIT_ENGINE;
     app->config = c;
+    app->loopback = is_loopback(c->host);
     app->created = (int64_t)time(NULL);
     app->table_size = TABLE_SIZE;
     app->table = calloc(TABLE_SIZE, sizeof *app->table);
@@ -441,7 +431,7 @@ int cmd_serve(const struct config *c) {
     json_object_seed(0); // from the system's random source, before there are threads
     if (!app->table || !(app->past = past_requests_new()) || !take_names(app) || !(app->loras = loras_open()))
         complain("out of memory");
-    else if (!take_keys(app, &err) || listen_bind(c->host, c->port, &app->http.listener, &err) != STATUS_OK)
+    else if (!keys_take(app, &err) || listen_bind(c->host, c->port, &app->http.listener, &err) != STATUS_OK)
         complain("%s", err.msg);
     else
         rc = run_server(app);

@@ -72,6 +72,7 @@ int local_work(const struct config *c) {
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGUSR1, &action, NULL);
     signal(SIGPIPE, SIG_IGN);
+    signal(SIGHUP, SIG_IGN); // of a launcher: process 0 has the keys
     setup_engine(c, &ec);
     opening = 1;
     struct engine *e = engine_open(&ec, &err);

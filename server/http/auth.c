@@ -76,7 +76,7 @@ enum status auth_add(struct auth *a, const char *key, size_t len) {
 enum status auth_add_file(struct auth *a, const char *path, struct err *err) {
     FILE *f = fopen(path, "re");
     if (!f)
-        return err_set(err, STATUS_IO, "--api-key-file %s: %s", path, strerror(errno));
+        return err_set(err, STATUS_IO, "%s: %s", path, strerror(errno));
     char *line = NULL;
     size_t cap = 0, before = a->num_keys;
     ssize_t n;
@@ -93,9 +93,9 @@ enum status auth_add_file(struct auth *a, const char *path, struct err *err) {
             status = auth_add(a, start, (size_t)n);
     }
     if (status == STATUS_OK && ferror(f))
-        status = err_set(err, STATUS_IO, "--api-key-file %s: %s", path, strerror(errno));
+        status = err_set(err, STATUS_IO, "%s: %s", path, strerror(errno));
     else if (status == STATUS_OK && a->num_keys == before)
-        status = err_set(err, STATUS_INVALID, "--api-key-file %s holds no key", path);
+        status = err_set(err, STATUS_INVALID, "%s holds no key", path);
     if (line)
         explicit_bzero(line, cap);
     free(line);

@@ -1,6 +1,7 @@
 """Keys: everything needs one except the liveness paths; and what protects a server that has none."""
 
 import re
+import signal
 import subprocess
 from pathlib import Path
 
@@ -8,8 +9,8 @@ import pytest
 
 import goldens
 from goldens import expected
-from process import Server, run
-from wire import check_error
+from process import SLOW, Server, run
+from wire import check_error, wait_for
 
 PROMPT = "Once upon a time"
 KEY = "sk-right-0123456789abcdef"
@@ -292,6 +293,63 @@ def test_variables_of_all_programs(model):
     assert len(names) > 25, names
     result = run("tokenize", model, "a", env=dict.fromkeys(names, ""))
     assert result.returncode == 0 and result.stderr == "", result
+
+
+def test_files_read_again(start, tmp_path):
+    """SIGHUP: keys come and go, whoever is being answered is; what cannot be read changes nothing."""
+    keys, admins = tmp_path / "keys", tmp_path / "admins"
+    keys.write_text("first-of-file\n")
+    admins.write_text("admin-of-file\n")
+    server = start("--api-key-file", keys, "--admin-api-key-file", admins, "--lora-root", tmp_path, env=SLOW, key="first-of-file")
+    prompt = [(i * 15485863) % 500 + 5 for i in range(100)]
+
+    def status(key):
+        return server.call("GET", "/v1/models", headers={"Authorization": f"Bearer {key}"}).status
+
+    def is_admin(key):
+        return server.post("/v1/unload_lora_adapter", {"lora_name": "x"}, headers={"Authorization": f"Bearer {key}"}).status == 404
+
+    def lines(word):
+        return server.log().count(word)
+
+    def cached(key):
+        reply = server.post("/v1/completions", {"prompt": prompt, "max_tokens": 1}, headers={"Authorization": f"Bearer {key}"})
+        return reply.json()["usage"]["prompt_tokens_details"]["cached_tokens"]
+
+    assert cached("first-of-file") == 0 and cached("first-of-file") == 96
+    stream = server.open_stream("Once", max_tokens=150, ignore_eos=True)
+    first = next(iter(stream))
+    keys.write_text("second-of-file\n")
+    admins.write_text("other-of-file\n")
+    server.signal(signal.SIGHUP)
+    wait_for("the new key", lambda: status("second-of-file") == 200)
+    assert status("first-of-file") == 401 and is_admin("other-of-file") and not is_admin("admin-of-file")
+    assert cached("second-of-file") == 0, "what another key has computed"
+    assert sum(len(e["choices"]) for e in [first, *stream.finish()]) >= 100
+    stream.conn.close()
+    for bad in (keys, admins):
+        good, before = bad.read_text(), lines("keys=kept")
+        for spoil in (lambda: bad.write_text("# none\n"), bad.unlink):
+            keys.write_text("third-of-file\n")
+            spoil()
+            server.signal(signal.SIGHUP)
+            wait_for("the line", lambda: lines("keys=kept") > before)
+            before = lines("keys=kept")
+            assert status("second-of-file") == 200 and status("third-of-file") == 401 and is_admin("other-of-file")
+        bad.write_text(good)
+    keys.write_text("second-of-file\nthird-of-file\n")
+    for _ in range(30):  # those that come while one is being read
+        server.signal(signal.SIGHUP)
+        assert status("second-of-file") == 200
+    wait_for("both", lambda: status("third-of-file") == 200)
+    server.secrets += ["first-of-file", "second-of-file", "third-of-file", "admin-of-file", "other-of-file"]
+
+
+def test_hangup_without_files(start):
+    server = start("--api-key", KEY, key=KEY)
+    server.signal(signal.SIGHUP)
+    wait_for("the line", lambda: "no file of keys" in server.log())
+    assert server.models()
 
 
 def test_public_address_without_a_key(start, model):

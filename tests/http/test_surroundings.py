@@ -102,6 +102,36 @@ def test_blocked_signals(start):
         server.stop()  # which waits for exit code 0
 
 
+@pytest.mark.parametrize("ignored", [False, True], ids=["", "nohup"])
+def test_a_terminal_that_goes(model, ignored):
+    """SIGHUP from its terminal's end drains and ends it, unless it was to outlive it."""
+    import pty
+
+    ours, theirs = pty.openpty()
+
+    def before():
+        import fcntl
+        import termios
+
+        os.setsid()
+        fcntl.ioctl(theirs, termios.TIOCSCTTY, 0)
+        if ignored:
+            signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+    server = Server(model=model, prepare=before)
+    os.close(theirs)
+    try:
+        assert server.complete("Once", max_tokens=3)["usage"]["completion_tokens"] == 3
+        os.close(ours)
+        if ignored:
+            wait_for("the signal", lambda: "keys=kept" in server.log())
+            assert server.complete("Once", max_tokens=3)["usage"]["completion_tokens"] == 3
+        else:
+            assert server.wait() == 0 and "signal=1" in server.log()
+    finally:
+        server.stop()
+
+
 def test_many_signals(model):
     """However many come, at whatever moment of the end, it ends as after the first."""
     for _ in range(5):

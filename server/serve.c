@@ -341,6 +341,15 @@ static void close_handle(uv_handle_t *handle, void *arg) {
         uv_close(handle, NULL);
 }
 
+static void no_work(uv_work_t *work) { (void)work; }
+static void after_no_work(uv_work_t *work, int status) { (void)work, (void)status; }
+
+// libuv starts its threads with the first work and aborts where one cannot be: before anything else takes memory.
+static void start_pool(uv_loop_t *loop) {
+    static uv_work_t first;
+    uv_queue_work(loop, &first, no_work, after_no_work);
+}
+
 static int run_server(struct app *app) {
     struct err err = {0};
     const struct http_app hooks = {app, routes_head, routes_body, routes_drained, routes_done};
@@ -356,6 +365,7 @@ static int run_server(struct app *app) {
         complain("no event loop: out of file descriptors or memory");
         return EXIT_USAGE;
     }
+    start_pool(&app->loop);
     work_pool_open(&app->pool, &app->loop, process_env_pool_threads());
     app->events.data = app->tick.data = app->sigterm.data = app->sigint.data = app->sigusr1.data =
         app->sighup.data = app->load.data = app->turn.data = app->watchdog.arg = app;
@@ -419,8 +429,10 @@ int cmd_serve(const struct config *c) {
     }
     struct app *app = calloc(1, sizeof *app);
     int rc = EXIT_USAGE;
-    if (!app)
-        return EXIT_ENGINE;
+    if (!app) {
+        complain("out of memory");
+        return rc;
+    }
     app->config = c;
     app->loopback = is_loopback(c->host);
     app->created = (int64_t)time(NULL);

@@ -7,13 +7,15 @@
 int setup_engine_exit_code(enum status status) {
     switch (status) {
     case STATUS_INVALID:
+    case STATUS_NOMEM:
     case STATUS_DEVICE: return EXIT_USAGE;
     default: return EXIT_MODEL;
     }
 }
 
 int setup_service_exit_code(enum status status) {
-    return status == STATUS_IO || status == STATUS_INVALID ? EXIT_USAGE : EXIT_ENGINE;
+    return status == STATUS_IO || status == STATUS_INVALID || status == STATUS_NOMEM ? EXIT_USAGE
+                                                                                     : EXIT_ENGINE;
 }
 
 int setup_encode_failed(enum status status) {

@@ -175,9 +175,21 @@ def test_no_memory():
         result = limited(resource.RLIMIT_AS, size, size, "generate", "-p", "a", "-n", "1", "--threads", "1")
         if result.stderr.startswith("quire: ") and "no memory for" in result.stderr:
             said.append(say(result))
+            assert result.returncode == 2, result
     weights, steps = ([line for line in said if what in line] for what in ("for a weight", "for steps of"))
     assert weights and all("quire quantize" in line and "--pipeline-parallel-size" in line for line in weights), said
     assert steps and all("--num-kv-blocks" in line for line in steps), said
+
+
+@HERE
+def test_no_memory_to_serve():
+    """However little there is, it ends with a sentence, and nothing aborts: libuv's threads and the watchdog's come first."""
+    for megabytes in range(20, 80, 2):
+        size = megabytes << 20
+        result = limited(resource.RLIMIT_AS, size, size, "serve", "--port", "0", "--threads", "1")
+        last = result.stderr.strip().splitlines()[-1:]
+        loader = result.returncode == 127 and "shared libraries" in result.stderr
+        assert loader or (result.returncode == 2 and last[0].startswith("quire: ")), (megabytes, result)
 
 
 @HERE

@@ -1,104 +1,13 @@
 // Forms of numbers: automata over decimals that keep one small state for each constraint.
 //
 // What a constrained number takes are decimals without exponents: 1e2 is not taken where a bound holds.
+#include "schema_decimal.h"
 #include "schema_explore.h"
 #include "schema_state.h"
 
 #include <stdlib.h>
 
-enum { MAX_DIGITS = 400, MAX_CONSTRAINTS = 12, MAX_DIVISOR = 50000 };
-
-// digits[0 .. num_int) . digits[num_int .. num_int + num_frac), no zeros too many; zero is "0", not negative.
-struct decimal {
-    bool negative;
-    int num_int, num_frac;
-    unsigned char digits[2 * MAX_DIGITS + 2];
-};
-
-// false: too long, or no number of JSON.
-static bool decimal_read(const char *p, size_t len, struct decimal *d) {
-    int64_t exponent = 0, point = -1, n = 0;
-    size_t i = 0;
-    bool zero = true;
-    unsigned char all[2 * MAX_DIGITS];
-    *d = (struct decimal){.negative = len > 0 && p[0] == '-'};
-    for (i = (size_t)d->negative; i < len && p[i] != 'e' && p[i] != 'E'; i++) {
-        if (p[i] == '.') {
-            point = n;
-            continue;
-        }
-        if (p[i] < '0' || p[i] > '9' || n >= (int64_t)sizeof all)
-            return false;
-        all[n++] = (unsigned char)(p[i] - '0');
-        zero = zero && p[i] == '0';
-    }
-    if (i < len) {
-        bool minus = i + 1 < len && p[i + 1] == '-';
-        for (i += i + 1 < len && (p[i + 1] == '-' || p[i + 1] == '+') ? 2 : 1; i < len; i++)
-            exponent = exponent > 100000 ? exponent : exponent * 10 + (p[i] - '0');
-        exponent = minus ? -exponent : exponent;
-    }
-    if (zero) {
-        *d = (struct decimal){.num_int = 1};
-        return true;
-    }
-    int64_t first = 0, last = n - 1;
-    while (all[first] == 0)
-        first++;
-    while (all[last] == 0)
-        last--;
-    int64_t units = (point < 0 ? n : point) + exponent; // digits before the point, counted from all[0]
-    int64_t num_int = units - first > 0 ? units - first : 1,
-            num_frac = last + 1 - units > 0 ? last + 1 - units : 0;
-    if (num_int > MAX_DIGITS || num_frac > MAX_DIGITS)
-        return false;
-    d->num_int = (int)num_int;
-    d->num_frac = (int)num_frac;
-    for (int64_t at = 0; at < num_int + num_frac; at++) {
-        int64_t from = at + units - num_int;
-        d->digits[at] = from < first || from > last ? 0 : all[from];
-    }
-    return true;
-}
-
-static int decimal_compare(const struct decimal *a, const struct decimal *b) {
-    if (a->negative != b->negative)
-        return a->negative ? -1 : 1;
-    int sign = a->negative ? -1 : 1;
-    if (a->num_int != b->num_int)
-        return a->num_int < b->num_int ? -sign : sign;
-    for (int i = 0; i < a->num_int + a->num_frac || i < b->num_int + b->num_frac; i++) {
-        int x = i < a->num_int + a->num_frac ? a->digits[i] : 0,
-            y = i < b->num_int + b->num_frac ? b->digits[i] : 0;
-        if (x != y)
-            return x < y ? -sign : sign;
-    }
-    return 0;
-}
-
-static size_t decimal_write(const struct decimal *d, char *out) {
-    size_t n = 0;
-    if (d->negative)
-        out[n++] = '-';
-    for (int i = 0; i < d->num_int + d->num_frac; i++) {
-        if (i == d->num_int)
-            out[n++] = '.';
-        out[n++] = (char)('0' + d->digits[i]);
-    }
-    return n;
-}
-
-static bool value_decimal(struct schema *s, const struct jdoc_value *v, struct decimal *d) {
-    struct text_view t = jdoc_text(&s->doc, v);
-    if (decimal_read(t.data, t.len, d))
-        return true;
-    return schema_fail(s, v, STATUS_INVALID, "expected a number of at most %d digits", MAX_DIGITS);
-}
-
-bool number_equal(struct schema *s, const struct jdoc_value *a, const struct jdoc_value *b) {
-    struct decimal x, y;
-    return value_decimal(s, a, &x) && value_decimal(s, b, &y) && decimal_compare(&x, &y) == 0;
-}
+enum { MAX_CONSTRAINTS = 12, MAX_DIVISOR = 50000 };
 
 // ---- the automaton of constraints
 
@@ -267,7 +176,7 @@ static struct constraint *rules_add(struct schema *s, struct number_rules *r, co
 
 static bool rules_add_multiple(struct schema *s, struct number_rules *r, const struct fact *f) {
     struct constraint *c = rules_add(s, r, f);
-    if (!c || !value_decimal(s, f->node, &c->d))
+    if (!c || !decimal_of(s, f->node, &c->d))
         return false;
     c->scale = c->d.num_frac;
     for (int i = 0; i < c->d.num_int + c->d.num_frac && c->divisor <= MAX_DIVISOR; i++)
@@ -286,7 +195,7 @@ static bool rules_read(struct schema *s, const struct clause *c, struct number_r
         const struct fact *f = &l->fact;
         struct constraint *k;
         if (f->kind == FACT_AT_LEAST || f->kind == FACT_AT_MOST) {
-            if (!(k = rules_add(s, r, f)) || !value_decimal(s, f->node, &k->d))
+            if (!(k = rules_add(s, r, f)) || !decimal_of(s, f->node, &k->d))
                 return false;
             k->exclusive = f->min != 0;
         } else if (f->kind == FACT_MULTIPLE) {
@@ -299,11 +208,11 @@ static bool rules_read(struct schema *s, const struct clause *c, struct number_r
             r->fraction = r->fraction && (f->not || (s->as_written && f->min));
         } else if (f->kind == FACT_ONE_OF && f->not ) {
             const struct jdoc_value *one = f->node->type == JDOC_NUMBER ? f->node : NULL;
-            if (one && (!(k = rules_add(s, r, f)) || !value_decimal(s, one, &k->d)))
+            if (one && (!(k = rules_add(s, r, f)) || !decimal_of(s, one, &k->d)))
                 return false;
             for (const struct jdoc_value *e = one ? NULL : jdoc_first(&s->doc, f->node); e;
                  e = jdoc_after(&s->doc, f->node, e, false))
-                if (e->type == JDOC_NUMBER && (!(k = rules_add(s, r, f)) || !value_decimal(s, e, &k->d)))
+                if (e->type == JDOC_NUMBER && (!(k = rules_add(s, r, f)) || !decimal_of(s, e, &k->d)))
                     return false;
         }
     }
@@ -389,13 +298,6 @@ struct candidates {
     struct literal *list;
     int num;
 };
-
-const char *number_text(struct schema *s, const struct jdoc_value *v, size_t *len) {
-    struct decimal d;
-    char *text = value_decimal(s, v, &d) ? schema_alloc(s, (size_t)(d.num_int + d.num_frac) + 2) : NULL;
-    *len = text ? decimal_write(&d, text) : 0;
-    return text;
-}
 
 // Adds one value of a list, if all other facts allow it.
 static bool candidate_add(struct schema *s, const struct clause *c, const struct jdoc_value *list,

@@ -447,7 +447,8 @@ static void body_fail(struct http_request *request, enum http_trouble trouble) {
     request->http->app.body(request->http->app.arg, request);
 }
 
-void http_unreadable(struct MHD_Connection *mhd, int status) {
+// libmicrohttpd cannot read what comes on the connection and would say status: the application says it.
+static void respond_unreadable(struct MHD_Connection *mhd, int status) {
     struct http_conn *conn = conn_of(mhd);
     if (!conn || conn->http->closing)
         return;
@@ -620,6 +621,7 @@ enum status http_open(struct http *http, uv_loop_t *loop, const struct http_app 
     http->hard_limit = l->max_connections;
     int quarter = l->max_connections / 4, spare = l->max_connections / 16;
     http->soft_limit = l->max_connections - (spare > 4 ? spare : quarter < 4 ? quarter : 4);
+    unreadable_call(respond_unreadable);
     http->daemon =
         MHD_start_daemon(MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME, 0, NULL, NULL, on_request, http, //
                          MHD_OPTION_LISTEN_SOCKET, http->listener.fd,                               //

@@ -79,8 +79,6 @@ void http_kill(struct http_request *request); // shuts the socket; the request e
 // Moves the body out. It counts among all bodies until http_free_body().
 struct buf http_take_body(struct http_request *request);
 void http_free_body(struct http *http, struct buf *body);
-// libmicrohttpd cannot read what comes on the connection and would say status: the application says it (unreadable.h).
-void http_unreadable(struct MHD_Connection *mhd, int status);
 // Lets libmicrohttpd work until nothing is ready. After any of the functions above that came from a timer, an
 // event or a pool; inside head(), body() and drained() it is not needed.
 void http_run(struct http *http);

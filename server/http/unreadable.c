@@ -1,10 +1,13 @@
 #include "unreadable.h"
 
-#include "http.h"
 #include "log.h"
 
 #include <dlfcn.h>
 #include <string.h>
+
+static void (*respond)(struct MHD_Connection *mhd, int status);
+
+void unreadable_call(void (*fn)(struct MHD_Connection *mhd, int status)) { respond = fn; }
 
 enum MHD_Result unreadable_queue(struct MHD_Connection *mhd, unsigned status, struct MHD_Response *response) {
     static __typeof__(MHD_queue_response) *queue; // the loop's thread alone calls this
@@ -19,7 +22,7 @@ enum MHD_Result unreadable_queue(struct MHD_Connection *mhd, unsigned status, st
 // Only libmicrohttpd calls it. It goes on as if its page were sent, and closes.
 enum MHD_Result MHD_queue_response(struct MHD_Connection *mhd, unsigned status,
                                    struct MHD_Response *response) {
-    http_unreadable(mhd, (int)status);
+    respond(mhd, (int)status);
     return unreadable_queue(mhd, status, response);
 }
 

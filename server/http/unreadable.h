@@ -6,6 +6,9 @@
 #include <microhttpd.h>
 #include <stdbool.h>
 
+// Calls fn, on the thread of the loop, in place of each page of libmicrohttpd's own; status is what it would say. One for the process.
+void unreadable_call(void (*fn)(struct MHD_Connection *mhd, int status));
+
 // What MHD_queue_response() does, for what the application responds.
 enum MHD_Result unreadable_queue(struct MHD_Connection *mhd, unsigned status, struct MHD_Response *response);
 

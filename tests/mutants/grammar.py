@@ -46,7 +46,7 @@ ROWS = [
     (CONSTRAINT, "matcher_notes(c->matcher, c->owners[slot])[0] = 0;", ";", "test_server_structured"),  # another state's mask
     (CACHE, "made ? &c->counts.compiled : &c->counts.refused", "&c->counts.compiled", "test_server_structured"),  # what is refused counts as compiled
     (CACHE, "buf_int(&key, style->max_blanks);", "", "test_server_structured"),  # blanks where none may be
-    (OUTPUT, "if (name && !json_object_get(properties, name))", "if (!name)", "test_server_structured"),  # an argument that is asked for cannot be written
+    (OUTPUT, "if (json_is_string(one) && !(json_name(one) && json_object_get(properties, json_name(one))))", "if (json_is_string(one) && !json_name(one))", "test_server_structured"),  # an argument that is asked for cannot be written
     (OUTPUT, "return !r->one_call &&", "return", "test_server_structured"),  # calls behind the only one
     (OUTPUT, "braces.quote_token = r->tokens[i];", "braces.quote_token = -1;", "test_server_literals"),  # strings of text between control tokens
     (JSON, "            leave_out_unwritable(b, &copy);", "            ;", "test_server_literals"),  # keys that cannot be written are waited for

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_STOPS = 1 << 20, MAX_DEPTH = 4000, MAX_EMPTY_TURNS = 256 };
+enum { MAX_STOPS = 1 << 20, MAX_DEPTH = 4000, MAX_EMPTY_TURNS = 256, MAX_MERGES = 64 };
 
 struct compiler {
     struct grammar_builder *b;
@@ -74,7 +74,26 @@ static int32_t counted(struct compiler *c, expr part, int min, int max, int32_t 
     return body == EXPR_NONE ? EXPR_NONE : add_stop(c, STOP_LOOP, loop, 0);
 }
 
-static int32_t repeat(struct compiler *c, const struct expr_node *n, int32_t next) {
+// Where a repetition of a repetition is one: X{a,b}{c,d} is X{ac,bd} where no number between is left out. Each count that is
+// not kept is one less to be told apart.
+static struct expr_node merge_repeats(const struct compiler *c, struct expr_node n, int depth) {
+    expr part = n.first;
+    if (c->b->nodes[part].kind == EXPR_RULE)
+        part = c->b->rules[c->b->nodes[part].first].body;
+    struct expr_node in = c->b->nodes[part];
+    if (in.kind != EXPR_REPEAT || depth == MAX_MERGES)
+        return n;
+    in = merge_repeats(c, in, depth + 1);
+    int64_t min = (int64_t)n.min * in.min, max = n.max < 0 || in.max < 0 ? -1 : (int64_t)n.max * in.max;
+    bool whole = n.max == n.min ||
+                 (n.min == 0 ? in.min <= 1 : in.max < 0 || (int64_t)n.min * in.max + 1 >= min + in.min);
+    if (!whole || min > INT32_MAX || max > INT32_MAX || c->facts[in.first] & TAKES_NOTHING)
+        return n;
+    return (struct expr_node){.kind = EXPR_REPEAT, .first = in.first, .min = (int)min, .max = (int)max};
+}
+
+static int32_t repeat(struct compiler *c, const struct expr_node *outer, int32_t next) {
+    const struct expr_node merged = merge_repeats(c, *outer, 0), *n = &merged;
     bool empty = c->facts[n->first] & TAKES_NOTHING, takes = c->facts[n->first] & TAKES_TEXT;
     int min = empty ? 0 : n->min;
     if (!takes)

@@ -165,7 +165,8 @@ static void test_refused(void **state) {
     b = builder(JSON_ORDER_SCHEMA);
     check_fails(b, gb_never(b), STATUS_INVALID, "no text");
     b = builder(JSON_ORDER_SCHEMA);
-    check_fails(b, gb_repeat(b, gb_repeat(b, gb_text(b, "a"), 0, 1), 0, 100000), STATUS_LIMIT, "too often");
+    a = gb_seq_of(b, gb_repeat(b, gb_text(b, "a"), 0, 1), gb_repeat(b, gb_text(b, "b"), 0, 1));
+    check_fails(b, gb_repeat(b, a, 0, 100000), STATUS_LIMIT, "too often");
     b = builder(JSON_ORDER_SCHEMA);
     a = gb_text(b, "a");
     for (int i = 0; i < 30; i++) // twice itself, thirty times
@@ -452,12 +453,50 @@ static void test_masks(void **state) {
     tokenizer_free(t);
 }
 
+// ---- bounds
+
+// X{a,b}{c,d} has one count where no number between is left out; what it takes is the same.
+static void test_nested_counts(void **state) {
+    (void)state;
+    for (int shape = 0; shape < 5 * 5 * 5 * 5; shape++) {
+        int a = shape % 5, b = shape / 5 % 5, c = shape / 25 % 5, d = shape / 125;
+        bool takes[40] = {false};
+        int max = b == 4 ? -1 : b, times = d == 4 ? -1 : d; // 4: without end
+        for (int k = c; k <= (times < 0 ? 40 : times); k++)
+            for (int n = k * a; n < 40 && (n <= k * b || (max < 0 && k > 0)); n++)
+                takes[n] = true;
+        if (a > b || c > d)
+            continue;
+        for (int named = 0; named < 2; named++) {
+            struct grammar_builder *builder_ = builder(JSON_ORDER_SCHEMA);
+            expr part = gb_repeat(builder_, gb_text(builder_, "x"), a, max);
+            if (named) {
+                expr rule = gb_rule(builder_, "part");
+                gb_define(builder_, rule, part);
+                part = rule;
+            }
+            struct grammar *g = made(
+                builder_, gb_seq_of(builder_, gb_repeat(builder_, part, c, times), gb_text(builder_, ".")));
+            for (int n = 0; n < 40; n++) {
+                char text[48];
+                memset(text, 'x', sizeof text);
+                text[n] = '.';
+                if (grammar_takes(g, text, (size_t)n + 1) != takes[n])
+                    fail_msg("x{%d,%d}{%d,%d}, %d times", a, max, c, times, n);
+            }
+            grammar_free(g);
+        }
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_expressions), cmocka_unit_test(test_rules),      cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_chars),       cmocka_unit_test(test_json),       cmocka_unit_test(test_strings),
-        cmocka_unit_test(test_objects),     cmocka_unit_test(test_arrays),     cmocka_unit_test(test_without),
-        cmocka_unit_test(test_masks),       cmocka_unit_test(test_many_texts),
+        cmocka_unit_test(test_expressions),   cmocka_unit_test(test_rules),
+        cmocka_unit_test(test_refused),       cmocka_unit_test(test_chars),
+        cmocka_unit_test(test_json),          cmocka_unit_test(test_strings),
+        cmocka_unit_test(test_objects),       cmocka_unit_test(test_arrays),
+        cmocka_unit_test(test_without),       cmocka_unit_test(test_masks),
+        cmocka_unit_test(test_nested_counts), cmocka_unit_test(test_many_texts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

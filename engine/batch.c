@@ -7,6 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+// Work that the masks of a step may take, about 3 ms, and each of them at least, 50 us: what takes more is late.
+enum { STEP_WORK = 1 << 16, LEAST_WORK = 1 << 10 };
+
 // Entries of one sampling row: every distinct token of the context, every bias, bad word and stop token, every token whose
 // log-probability is wanted.
 size_t batch_max_entries(const struct step_limits *limits, int vocab) {
@@ -131,8 +134,9 @@ static int32_t pending_source(const struct batch *prev, const struct plan *prev_
 
 // The sampling rows of an item, the first of them row T of the step: each as if the drafts before it were the
 // request's.
-static void add_samples(struct batch *b, struct step_arrays *v, const struct plan_item *item, int T, int *R,
-                        int *num_entries, int *num_mask_rows) {
+static void add_samples(struct batch *b, struct step_arrays *v, const struct plan *plan, int number, int T,
+                        int *R, int *num_entries, int *num_mask_rows) {
+    const struct plan_item *item = &plan->items[number];
     struct request *r = item->req;
     int known = item->first + item->num_new - item->num_drafts;
     uint32_t *bits = v->mask_bits + (size_t)*num_mask_rows * step_mask_words(b->vocab);
@@ -153,8 +157,11 @@ static void add_samples(struct batch *b, struct step_arrays *v, const struct pla
     for (int j = item->num_drafts; j > 0; j--)
         token_counts_take_back(&r->counts, r->tokens[known + j - 1]);
     if (r->filter || r->allowed) {
-        b->masks[b->num_masks++] =
-            (struct mask_job){r->filter, r->allowed, r->tokens + known, item->num_drafts, bits};
+        b->masks[b->num_masks++] = (struct mask_job){.req = r,
+                                                     .item = number,
+                                                     .drafts = r->tokens + known,
+                                                     .num_drafts = item->num_drafts,
+                                                     .bits = bits};
         *num_mask_rows += 1 + item->num_drafts;
     }
 }
@@ -230,7 +237,7 @@ void batch_fill(struct batch *b, const struct plan *plan, const struct kv_cache 
         if (item->needs_token) {
             num_samples += 1 + item->num_drafts;
             CHECK(num_samples <= b->limits.max_seqs);
-            add_samples(b, &v, item, T + sample, &R, &num_entries, &num_mask_rows);
+            add_samples(b, &v, plan, i, T + sample, &R, &num_entries, &num_mask_rows);
         }
         add_pages(b, &v, item, i, T, kv);
         T += item->num_new;
@@ -276,24 +283,40 @@ static void forbid(uint32_t *bits, const uint32_t *allowed, size_t words) {
 }
 
 // A filter is asked as if the drafts before a row were accepted. Behind a draft that it does not allow no row
-// is good, so any mask will do.
-void batch_masks(struct batch *b) {
-    for (int i = 0; i < b->num_masks; i++) {
-        const struct mask_job *m = &b->masks[i];
-        int accepted = 0;
-        for (int j = 0; j <= m->num_drafts; j++) {
-            uint32_t *bits = m->bits + (size_t)j * step_mask_words(b->vocab);
-            if (j > 0 && m->filter && accepted == j - 1 &&
-                m->filter->accept(m->filter->state, m->drafts[j - 1]))
-                accepted = j;
-            if (m->filter && accepted == j)
-                m->filter->mask(m->filter->state, bits, b->vocab);
-            else
-                memset(bits, 0xff, step_mask_words(b->vocab) * sizeof *bits);
-            forbid(bits, m->allowed, step_mask_words(b->vocab));
+// is good, so there is no mask.
+static void compute_masks(struct mask_job *m, int vocab, int64_t *work) {
+    const struct token_filter *f = m->req->filter;
+    size_t words = step_mask_words(vocab);
+    enum mask_result result = MASK_DONE;
+    int accepted = 0;
+    memset(m->bits, 0xff, (size_t)(1 + m->num_drafts) * words * sizeof *m->bits);
+    for (; m->num_done <= m->num_drafts; m->num_done++) {
+        uint32_t *bits = m->bits + (size_t)m->num_done * words;
+        if (f && accepted < m->num_done) {
+            if (!f->accept(f->state, m->drafts[accepted]))
+                break;
+            accepted++;
         }
-        if (accepted > 0)
-            m->filter->rollback(m->filter->state, accepted);
+        if (f && (result = f->mask(f->state, bits, vocab, work)) != MASK_DONE) {
+            memset(bits, 0xff, words * sizeof *bits);
+            break;
+        }
+        forbid(bits, m->req->allowed, words);
+    }
+    m->limit = result == MASK_LIMIT && m->num_done == 0;
+    if (accepted > 0)
+        f->rollback(f->state, accepted);
+}
+
+// What one mask does not take of its share is the others'.
+void batch_masks(struct batch *b) {
+    int64_t left = STEP_WORK;
+    for (int i = 0; i < b->num_masks; i++) {
+        int64_t share = left / (b->num_masks - i), work = share > LEAST_WORK ? share : LEAST_WORK;
+        left -= work;
+        compute_masks(&b->masks[i], b->vocab, &work);
+        left += work;
+        left = left > 0 ? left : 0;
     }
 }
 
@@ -316,24 +339,34 @@ static bool row_is_forbidden(const struct batch *b, const struct logits_row *row
 void batch_outcome(struct batch *b, const struct plan *plan, const struct step_out *out,
                    struct outcome *outcome) {
     int n = 0;
+    const struct mask_job *m = b->masks;
     for (int i = 0; i < plan->num_items; i++) {
         const struct plan_item *item = &plan->items[i];
         const token_id *drafts = item->req->tokens + item->first + item->num_new - item->num_drafts;
         int sample = b->sample_row[i] >= 0 ? b->sample_row[i] : b->first_row[i + 1];
+        int end = b->first_row[i + 1];
+        enum item_failure masked = ITEM_GOOD;
+        if (m < b->masks + b->num_masks && m->item == i) {
+            end = sample + (m->num_done > 0 ? m->num_done : 1);
+            masked = m->limit ? ITEM_LIMIT : mask_job_is_late(m) ? ITEM_LATE : ITEM_GOOD;
+            m++;
+        }
         b->start[i] = n;
         b->failed[i] = ITEM_GOOD;
         for (int row = b->first_row[i]; row < sample; row++)
             b->failed[i] |= out->failed[row] ? ITEM_NOT_FINITE : ITEM_GOOD;
+        if (!b->failed[i])
+            b->failed[i] = (uint8_t)masked;
         // A row is good where all drafts before it are what was sampled; others say nothing, not even that
         // they failed.
-        for (int row = sample; row < b->first_row[i + 1]; row++) {
+        for (int row = sample; row < end; row++) {
             if (out->failed[row] && !b->failed[i])
                 b->failed[i] =
                     row_is_forbidden(b, &b->step.rows[row], b->step.masks ? b->step.masks[row] : NULL)
                         ? ITEM_FORBIDDEN
                         : ITEM_NOT_FINITE;
             b->tokens[n++] = out->ids[row];
-            if (row + 1 < b->first_row[i + 1] && out->ids[row] != drafts[row - sample])
+            if (row + 1 < end && out->ids[row] != drafts[row - sample])
                 break;
         }
     }

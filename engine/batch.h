@@ -18,7 +18,8 @@ struct batch {
     uint8_t *failed;     // (max_seqs)
     int32_t *sample_row; // (max_seqs) first logits row that samples for the item, -1: none
 
-    struct mask_job *masks; // (num_masks), room for max_seqs: what batch_masks() computes
+    struct mask_job
+        *masks; // (num_masks), room for max_seqs, in the order of the items: what batch_masks() computes
     int num_masks;
     uint64_t ticket;  // of the worker that computes them
     int64_t masks_ns; // that it took
@@ -26,11 +27,14 @@ struct batch {
 
 // The masks of one item's sampling rows, one behind the other.
 struct mask_job {
-    struct token_filter *filter; // or NULL
-    const uint32_t *allowed;     // or NULL
-    const token_id *drafts;      // (num_drafts) the request's
+    struct request *req;    // with filter, allowed, or both
+    int item;               // of the plan
+    const token_id *drafts; // (num_drafts) the request's
     int num_drafts;
     uint32_t *bits; // (1 + num_drafts, words) in `packed`
+    // What came of it: the rows, from the first on, whose masks are there. The others are not used.
+    int num_done;
+    bool limit; // MASK_LIMIT for the first
 };
 
 // Allocates all that any plan within the limits needs: max_seqs bounds items and sampling rows alike.
@@ -47,8 +51,10 @@ size_t batch_max_entries(const struct step_limits *limits, int vocab);
 void batch_fill(struct batch *b, const struct plan *plan, const struct kv_cache *kv, const struct batch *prev,
                 const struct plan *prev_plan);
 
-// Computes the masks of the step; until then nothing may read them. One thread, any.
+// Computes the masks of the step, as far as they are not late; until then nothing may read them. One thread, any.
 void batch_masks(struct batch *b);
+// Whether the first row's mask was not there in time.
+static inline bool mask_job_is_late(const struct mask_job *m) { return m->num_done == 0 && !m->limit; }
 
 // Turns the device's results into the outcome that sched_update() takes: compares sampled tokens with drafts.
 // Arrays belong to b.

@@ -485,7 +485,7 @@ static enum status reserve_memory(struct engine *e, const struct engine_config *
     for (int i = 0; i < e->num_steps; i++)
         e->steps[i].masks = &e->masks;
     if (st == STATUS_OK && (!e->processes || processes_index(e->processes) == 0) &&
-        mask_worker_open(&e->masks, err) != STATUS_OK)
+        mask_worker_open(&e->masks, e->model.vocab, err) != STATUS_OK)
         return err->code;
     if (st != STATUS_OK)
         return err_set(err, STATUS_NOMEM, "out of memory for a KV cache of %d blocks; lower --num-kv-blocks",
@@ -647,6 +647,19 @@ void engine_launch(struct engine *e, const struct plan *plan, const struct step_
     if (e->processes)
         workers_send_step(&e->workers, &now->batch.step);
     ranks_launch(e->ranks, &now->batch.step);
+}
+
+void engine_notify_masks(struct engine *e, void (*notify)(void *arg), void *arg) {
+    e->masks.notify = notify;
+    e->masks.notify_arg = arg;
+}
+
+struct request *engine_take_ready(struct engine *e) {
+    return mask_worker_take_ready(&e->masks);
+}
+void engine_forget(struct engine *e, const struct request *r) {
+    if (r->filter)
+        mask_worker_forget(&e->masks, r);
 }
 
 enum status engine_follow(struct engine *e, struct err *err) {

@@ -128,6 +128,14 @@ void engine_launch(struct engine *e, const struct plan *plan, const struct step_
 // Waits for the oldest step in flight. STATUS_DEVICE: the device is dead, for good; result says nothing.
 enum status engine_collect(struct engine *e, struct step_result *result, struct err *err);
 
+// A mask that is not there when its step needs it is late: its item gives ITEM_LATE, and the engine goes on with the mask
+// beside later steps. A request whose late mask is there, each once; NULL: none. Engine thread.
+struct request *engine_take_ready(struct engine *e);
+// What to call, on a thread of the engine's, when there is one more. Before the first launch.
+void engine_notify_masks(struct engine *e, void (*notify)(void *arg), void *arg);
+// Asks nothing more of the request's filter: before it is freed. No step in flight names it. Engine thread.
+void engine_forget(struct engine *e, const struct request *r);
+
 // With several processes all open the engine together, with equal configurations and equal files; what one
 // refuses all refuse. Process 0 launches and collects; the others call engine_follow(), which runs its steps
 // until process 0 closes its engine: STATUS_OK, or the group ends: STATUS_DEVICE.

@@ -47,8 +47,8 @@ static inline int plan_max_samples(int max_running) {
     return max_running > 1 + MAX_DRAFTS ? max_running : 1 + MAX_DRAFTS;
 }
 
-// Why an item gave no token, with which its request ends: FINISH_ERROR, FINISH_FORBIDDEN.
-enum item_failure { ITEM_GOOD, ITEM_NOT_FINITE, ITEM_FORBIDDEN };
+// Why an item gave no token. Its request ends with FINISH_ERROR, FINISH_FORBIDDEN, FINISH_LIMIT; or its mask is late (S16).
+enum item_failure { ITEM_GOOD, ITEM_NOT_FINITE, ITEM_FORBIDDEN, ITEM_LIMIT, ITEM_LATE };
 
 // What a step gave, in the order of its plan. Of an item that needs a token: the sampled ones that are good,
 // 1 + the number of its leading drafts that were right. Of others: none.

@@ -22,7 +22,7 @@ enum { MAX_DRAFTS = 8 }; // tokens of one request that a step verifies
 enum request_state { REQUEST_NEW, REQUEST_WAITING, REQUEST_RUNNING, REQUEST_FINISHED };
 
 // What ended a request. CANCELLED: the client left; ERROR: the engine failed it (non-finite logits, device); FORBIDDEN:
-// the request allows no token to come next.
+// the request allows no token to come next; LIMIT: its filter's mask takes too much work.
 enum finish_reason {
     FINISH_NONE,
     FINISH_STOP,
@@ -30,6 +30,7 @@ enum finish_reason {
     FINISH_CANCELLED,
     FINISH_ERROR,
     FINISH_FORBIDDEN,
+    FINISH_LIMIT,
 };
 
 struct logit_bias {
@@ -37,17 +38,22 @@ struct logit_bias {
     float add;
 };
 
+// What a filter says of a mask. MORE: it is not whole yet, ask again. LIMIT: it never will be, it takes too much.
+enum mask_result { MASK_DONE, MASK_MORE, MASK_LIMIT };
+
 // A grammar: which tokens may come next. Owned by the request; never called by the scheduler. request_free()
 // calls free(state), then frees the struct itself, which therefore comes from malloc().
 //
 // Threads: one at a time. The engine thread accepts sampled tokens; while a step that samples for the request
 // is in flight, the engine's mask worker computes the masks of its rows, and for that accepts drafts and
-// takes them back.
+// takes them back. It goes on with a mask that was not whole in time (ITEM_LATE).
 struct token_filter {
     void *state;
-    bool (*accept)(void *state, token_id token);          // false: the token was not allowed; nothing changes
-    void (*mask)(void *state, uint32_t *bits, int vocab); // bit set: allowed
-    void (*rollback)(void *state, int n);                 // undoes the last n accepts; NULL: no drafts for it
+    bool (*accept)(void *state, token_id token); // false: the token was not allowed; nothing changes
+    // bit set: allowed, and then it is accepted. Takes what it worked, in steps of about 50 ns, off *work: MASK_MORE where
+    // nothing is left. What a mask comes to does not depend on how often it is asked for.
+    enum mask_result (*mask)(void *state, uint32_t *bits, int vocab, int64_t *work);
+    void (*rollback)(void *state, int n); // undoes the last n <= MAX_DRAFTS accepts; NULL: no drafts for it
     void (*free)(void *state);
     bool (*done)(void *state); // nothing may follow: the request is over; NULL: only its mask says so
 };
@@ -130,7 +136,9 @@ struct request {
     int num_resolved;  // of those, by steps that have ended
     int num_cached;    // prompt tokens that the prefix cache gave when the request first ran; -1: not run yet
     int num_in_flight; // planned steps that name this request and have not been resolved
-    uint64_t last_plan; // the id of the last plan that named it
+    bool late;         // the mask of its next token is not there (S16)
+    struct request *next_late; // the engine's, of those whose masks it computes
+    uint64_t last_plan;        // the id of the last plan that named it
     int num_preemptions;
     int expect_cached;       // prompt tokens that would have hit when it came
     int num_lost;            // tokens computed when it was preempted; 0: it runs again

@@ -87,7 +87,7 @@ enum status sched_add(struct scheduler *s, struct request *r);
 // 1) tokens of it, which bounds how long running streams stall. May be called while up to depth - 1 earlier
 // plans are unresolved: it advances num_computed and appends a pending token per sampling item, behind its
 // drafts. The plan is valid until it is resolved. NULL: nothing to do now, which never happens while a
-// request is queued and no plan is unresolved.
+// request is queued, none is late and no plan is unresolved.
 const struct plan *sched_step(struct scheduler *s, int max_chunk);
 
 // Running requests that decode, or will when their steps in flight have ended; not those whose prompts go on.
@@ -100,6 +100,11 @@ int sched_num_decoding(const struct scheduler *s);
 int sched_update(struct scheduler *s, uint64_t plan_id, const struct outcome *out,
                  struct token_event *events);
 static inline int sched_max_events(int max_running) { return plan_max_samples(max_running) + max_running; }
+
+// S16: an item that gave ITEM_LATE makes its request late; this ends it, when the mask is there. From then on it is planned
+// again. Nothing happens to one that is not late.
+void sched_ready(struct scheduler *s, struct request *r);
+int sched_num_late(const struct scheduler *s); // requests
 
 // Removes a request wherever it is. True: it has left the scheduler and is the caller's again. False: planned
 // steps still name it; its blocks return, and its last event (token -1, finish `why`) comes, with the

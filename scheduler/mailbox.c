@@ -81,12 +81,20 @@ bool mailbox_wait(struct mailbox *m, int64_t timeout_ns) {
     }
     pthread_mutex_lock(&m->lock);
     int rc = 0;
-    while (m->len == 0 && !m->closed && rc == 0)
+    while (m->len == 0 && !m->closed && !m->woken && rc == 0)
         rc = timeout_ns < 0 ? pthread_cond_wait(&m->readable, &m->lock)
                             : pthread_cond_timedwait(&m->readable, &m->lock, &until);
     bool ready = m->len > 0;
+    m->woken = false;
     pthread_mutex_unlock(&m->lock);
     return ready;
+}
+
+void mailbox_wake(struct mailbox *m) {
+    pthread_mutex_lock(&m->lock);
+    m->woken = true;
+    pthread_cond_broadcast(&m->readable);
+    pthread_mutex_unlock(&m->lock);
 }
 
 void mailbox_close(struct mailbox *m) {

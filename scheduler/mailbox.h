@@ -17,7 +17,7 @@ struct mailbox {
     pthread_cond_t readable, writable;
     unsigned char *data; // (cap, elem)
     size_t elem, cap, head, len;
-    bool closed;
+    bool closed, woken;
 };
 
 // Room for cap elements of elem bytes. STATUS_NOMEM leaves nothing allocated.
@@ -29,9 +29,11 @@ bool mailbox_try_put(struct mailbox *m, const void *value);
 bool mailbox_put(struct mailbox *m, const void *value);
 // Takes up to max values without waiting; returns how many.
 size_t mailbox_take(struct mailbox *m, void *values, size_t max);
-// Waits until there is a value, the mailbox is closed, or timeout_ns (< 0: for ever) has passed; true: there
+// Waits until there is a value, the mailbox is closed, it is woken, or timeout_ns (< 0: for ever) has passed; true: there
 // is a value.
 bool mailbox_wait(struct mailbox *m, int64_t timeout_ns);
+// Ends one mailbox_wait(), this one or the next.
+void mailbox_wake(struct mailbox *m);
 // Wakes every waiter; later puts fail; what is inside can still be taken.
 void mailbox_close(struct mailbox *m);
 

@@ -1,4 +1,4 @@
-// The policy: which tokens of which requests the next step computes, rules S1-S10 and S13-S15 of README.md. Pure:
+// The policy: which tokens of which requests the next step computes, rules S1-S10 and S13-S16 of README.md. Pure:
 // it calls only the KV cache.
 #include "scheduler_state.h"
 
@@ -29,9 +29,11 @@ int sched_compute_end(const struct request *r) {
 }
 
 // Known tokens that can be computed now. What looks at tokens must see one before the next is sampled, so
-// such a request is not planned again before.
+// such a request is not planned again before. One whose mask is late has none (S16).
 static int num_todo(const struct scheduler *s, const struct request *r) {
     if (r->num_pending > 0 && (!s->config.async || request_sees_tokens(r)))
+        return 0;
+    if (r->late)
         return 0;
     return min_int(r->num_tokens, sched_compute_end(r)) - r->num_computed;
 }
@@ -105,7 +107,8 @@ static bool computed_by_another(const struct scheduler *s, const struct request 
     if (!r->has_next_hash)
         return false;
     for (const struct request *c = s->running.head; c && sched_before(s, c, r); c = c->next)
-        if (c->has_next_hash && c->next_hash.lo == r->next_hash.lo && c->next_hash.hi == r->next_hash.hi)
+        if (c->has_next_hash && !c->late && c->next_hash.lo == r->next_hash.lo &&
+            c->next_hash.hi == r->next_hash.hi)
             return true;
     return false;
 }
@@ -132,17 +135,22 @@ static bool match_prefix(struct scheduler *s, struct request *r) {
 
 // ---- preemption
 
-// S5: gives up the victim's blocks. Its full blocks stay in the cache until reused, its tokens stay known.
+// Gives up the blocks of a running request. Its full blocks stay in the cache until reused, its tokens stay known.
+void sched_start_over(struct scheduler *s, struct request *r) {
+    CHECK(r->num_in_flight == 0 && r->num_pending == 0);
+    sched_list_remove(&s->running, r);
+    kv_release(s->kv, &r->seq);
+    r->num_lost = r->num_resolved;
+    r->num_computed = r->num_resolved = r->num_drafts = 0;
+    r->has_next_hash = false;
+    sched_enter_waiting(s, r);
+}
+
+// S5
 static void preempt_request(struct scheduler *s, struct request *v) {
-    CHECK(v->num_in_flight == 0 && v->num_pending == 0);
-    sched_list_remove(&s->running, v);
-    kv_release(s->kv, &v->seq);
-    v->num_lost = v->num_resolved;
-    v->num_computed = v->num_resolved = v->num_drafts = 0;
-    v->has_next_hash = false;
+    sched_start_over(s, v);
     v->num_preemptions++;
     s->stats.preemptions++;
-    sched_enter_waiting(s, v);
 }
 
 // S4: the last in order from r on that may be preempted; never the first of all. NULL: none.
@@ -367,6 +375,8 @@ static void plan_waiting(struct scheduler *s, struct plan *p, int budget) {
         if (s->running.len == s->config.max_running || budget <= 0 || deferred == MAX_DEFERRED ||
             (s->config.whole && r->num_tokens > budget))
             break;
+        if (r->late) // S16
+            continue;
         // No match can spare it the block of its last token: ask before the prompt is hashed.
         if (outstanding + kv_missing_after(s->kv, r->num_tokens - 1, start_need(r)) > kv_available(s->kv))
             break;

@@ -85,6 +85,13 @@ void record_plan(struct record *r, const struct plan *plan, int max_chunk) {
     append_log_check(&r->log, false);
 }
 
+void record_ready(struct record *r, uint64_t id) {
+    if (!r || append_log_ended(&r->log))
+        return;
+    fprintf(r->log.file, "ready %" PRIu64 "\n", id);
+    append_log_check(&r->log, false);
+}
+
 void record_draft(struct record *r, const struct request *q) {
     if (!r || append_log_ended(&r->log))
         return;
@@ -271,6 +278,14 @@ static bool replay_remove(struct replay *p, struct record_cursor *c) {
     return true;
 }
 
+static bool replay_ready(struct replay *p, struct record_cursor *c) {
+    struct request *r = id_map_get(&p->requests, number64(c));
+    bool late = !c->bad && r && r->late;
+    if (late)
+        sched_ready(p->sched, r);
+    return late;
+}
+
 static bool replay_draft(struct replay *p, struct record_cursor *c) {
     struct request *r = id_map_get(&p->requests, number64(c));
     token_id drafts[MAX_DRAFTS];
@@ -331,8 +346,9 @@ static bool replay_outcome(struct replay *p, struct record_cursor *c) {
         int64_t count = number(c, samples > 0, samples); // as many as the engine gives
         for (int64_t j = 0; j < count && !c->bad; j++)
             p->ids[n++] = (token_id)number(c, 0, INT32_MAX);
-        p->failed[i] = (uint8_t)number(c, ITEM_GOOD, ITEM_FORBIDDEN);
-        if (c->bad)
+        p->failed[i] = (uint8_t)number(c, ITEM_GOOD, ITEM_LATE);
+        if (c->bad ||
+            (p->failed[i] == ITEM_LATE && (samples == 0 || !request_sees_tokens(plan->items[i].req))))
             return false;
     }
     p->start[plan->num_items] = n;
@@ -358,6 +374,8 @@ static enum status replay_line(struct replay *p, char *line, struct err *err) {
         return replay_remove(p, &c) ? STATUS_OK : STATUS_FORMAT;
     if (IS("chunk"))
         return replay_chunk(p, &c) ? STATUS_OK : STATUS_FORMAT;
+    if (IS("ready"))
+        return replay_ready(p, &c) ? STATUS_OK : STATUS_FORMAT;
     if (IS("draft"))
         return replay_draft(p, &c) ? STATUS_OK : STATUS_FORMAT;
     if (IS("plan"))

@@ -6,6 +6,7 @@
 //   add id priority max_output min_output score stops N… salt N hex prompt N… [1]
 //   remove id why
 //   chunk tokens                       max_chunk of the plans from here on, where it changes
+//   ready id                           the request's late mask is there
 //   draft id count token…              tokens for the request's next plan to verify
 //   plan id items (request first new first_logit samples)…      id 0: there was nothing to do; samples: rows that do
 //   outcome id (count token… failed)…
@@ -29,6 +30,7 @@ void record_add(struct record *r, const struct request *req);
 void record_remove(struct record *r, uint64_t id, enum finish_reason why);
 // NULL: nothing was planned, though plans are in flight: somebody may have been preempted.
 void record_plan(struct record *r, const struct plan *plan, int max_chunk);
+void record_ready(struct record *r, uint64_t id);
 void record_draft(struct record *r, const struct request *req); // after request_draft()
 void record_outcome(struct record *r, const struct plan *plan, const struct outcome *out);
 void record_close(struct record *r);

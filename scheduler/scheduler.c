@@ -1,5 +1,5 @@
 // The scheduler: requests come, steps end, requests leave. policy.c plans the steps. README.md has the rules
-// by number (S1-S15) and the proof that what is admitted ends. Pure: it calls only the KV cache.
+// by number (S1-S16) and the proof that what is admitted ends. Pure: it calls only the KV cache.
 #include "scheduler_state.h"
 
 #include "log.h"
@@ -83,10 +83,18 @@ bool sched_idle(const struct scheduler *s) {
     return s->waiting.len == 0 && s->running.len == 0 && s->next_plan == s->next_resolve;
 }
 
+int sched_num_late(const struct scheduler *s) { return s->num_late; }
+
+void sched_ready(struct scheduler *s, struct request *r) {
+    s->num_late -= r->late;
+    r->late = false;
+}
+
 // ---- what a step gave
 
 // Takes a request out of the queues for good. True: no plan names it, its blocks are back (S11).
 static bool leave_queues(struct scheduler *s, struct request *r, enum finish_reason why) {
+    sched_ready(s, r);
     if (r->state == REQUEST_RUNNING)
         sched_list_remove(&s->running, r);
     if (r->state == REQUEST_WAITING)
@@ -175,6 +183,24 @@ static int resolve_item(struct scheduler *s, const struct plan_item *it, int i, 
     return n;
 }
 
+// S16: what the item sampled is no token, so its row has to be computed again, when the mask is there. All before it stays.
+static void resolve_late(struct scheduler *s, const struct plan_item *it) {
+    struct request *r = it->req;
+    int end = it->first + it->num_new - it->num_drafts;
+    CHECK(it->needs_token && request_sees_tokens(r) && r->num_pending == 1 + it->num_drafts);
+    if (it->wants_prompt_logprobs)
+        r->num_prompt_logprobs = min_int(end, r->num_prompt - 1);
+    r->late = true;
+    s->num_late++;
+    r->num_tokens = end;
+    r->num_pending = 0;
+    bool over = s->kv->has_state && it->num_drafts == 0; // no state of before the row is left
+    r->num_computed = r->num_resolved = over ? end : s->kv->has_state ? kv_rollback(s->kv, &r->seq) : end - 1;
+    publish_blocks(s, r);
+    if (over)
+        sched_start_over(s, r);
+}
+
 int sched_update(struct scheduler *s, uint64_t plan_id, const struct outcome *out,
                  struct token_event *events) {
     CHECK(plan_id == s->next_resolve && plan_id < s->next_plan);
@@ -189,8 +215,12 @@ int sched_update(struct scheduler *s, uint64_t plan_id, const struct outcome *ou
                 kv_release(s->kv, &r->seq);
                 events[n++] = (struct token_event){.req = r, .item = -1, .token = -1, .finish = r->finish};
             }
+        } else if (out->failed[i] == ITEM_LATE) {
+            resolve_late(s, &p->items[i]);
         } else if (out->failed[i]) {
-            enum finish_reason why = out->failed[i] == ITEM_FORBIDDEN ? FINISH_FORBIDDEN : FINISH_ERROR;
+            enum finish_reason why = out->failed[i] == ITEM_FORBIDDEN ? FINISH_FORBIDDEN
+                                     : out->failed[i] == ITEM_LIMIT   ? FINISH_LIMIT
+                                                                      : FINISH_ERROR;
             n += end_request(s, r, i, -1, why, &events[n]);
         } else {
             n += resolve_item(s, &p->items[i], i, out, &events[n]);
@@ -220,6 +250,7 @@ void sched_abandon(struct scheduler *s, void (*left)(void *arg, struct request *
             left(arg, r);
         }
     s->waiting_tokens = 0;
+    s->num_late = 0;
     s->next_resolve = s->next_plan;
 }
 

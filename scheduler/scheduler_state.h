@@ -18,6 +18,7 @@ struct scheduler {
     uint64_t next_plan, next_resolve;  // ids; equal: no plan is unresolved
     struct plan plans[PLAN_MAX_DEPTH]; // plan id modulo their number
     struct sched_stats stats;          // its counters
+    int num_late;                      // requests (S16)
 };
 
 // ---- queues.c
@@ -33,5 +34,7 @@ void sched_leave_waiting(struct scheduler *s, struct request *r);
 
 // Positions [0, this) are all that is ever computed of a request.
 int sched_compute_end(const struct request *r);
+// Gives its blocks back and lets it wait.
+void sched_start_over(struct scheduler *s, struct request *r);
 // Sets next_hash, the hash of the block after the last published one, where all its tokens are known.
 void sched_update_next_hash(const struct scheduler *s, struct request *r);

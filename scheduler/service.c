@@ -138,6 +138,7 @@ static void put_finish(struct service *s, struct request *r, enum finish_reason 
         count_time(&s->stats.cancels, event.time_finished - r->time_cancelled);
     id_map_remove(&s->requests, r->id);
     drafting_drop(&s->drafting, r);
+    engine_forget(s->engine, r);
     request_free(r);
     trace_finish(s->trace, &event);
     atomic_fetch_sub(&s->live, 1);
@@ -227,6 +228,16 @@ static void drain_inbox(struct service *s) {
         }
 }
 
+// Those whose late masks are there take part in the next step.
+static void take_ready(struct service *s) {
+    for (struct request *r; (r = engine_take_ready(s->engine));) {
+        record_ready(s->record, r->id);
+        sched_ready(s->sched, r);
+    }
+}
+
+static void wake_up(void *arg) { mailbox_wake(&((struct service *)arg)->inbox); }
+
 static void remove_all(struct service *s, enum finish_reason why) {
     struct request *r;
     while ((r = sched_any(s->sched)))
@@ -296,7 +307,9 @@ static void put_prompt_logprobs(struct service *s, const struct plan *plan,
                                 const struct step_result *result) {
     for (int i = 0; i < plan->num_items; i++) {
         const struct plan_item *item = &plan->items[i];
-        if (!item->wants_prompt_logprobs || result->outcome.failed[i] || item->req->state == REQUEST_FINISHED)
+        bool late = result->outcome.failed[i] == ITEM_LATE;
+        if (!item->wants_prompt_logprobs || (result->outcome.failed[i] && !late) ||
+            item->req->state == REQUEST_FINISHED)
             continue;
         int samples = item->needs_token ? 1 + item->num_drafts : 0;
         int rows = result->first_row[i + 1] - result->first_row[i] - samples;
@@ -455,6 +468,7 @@ static void *service_run(void *arg) {
         int64_t began = now_ns();
         engine_kv(s->engine)->clock = (uint32_t)(began / VIEW_CLOCK_NS);
         drain_inbox(s);
+        take_ready(s);
         began = now_ns();
         const struct plan *plan = next_plan(s);
         if (plan)
@@ -464,9 +478,9 @@ static void *service_run(void *arg) {
         bool idle = num_in_flight(s) == 0;
         if (!idle)
             finish_step(s);
-        // With no step in flight every plan has somebody, so nobody is left. After a device failure none is
+        // With no step in flight every plan has somebody, so nobody is left, or a mask is late. After a device failure none is
         // made.
-        CHECK(!idle || atomic_load(&s->dead) || sched_idle(s->sched));
+        CHECK(!idle || atomic_load(&s->dead) || sched_idle(s->sched) || sched_num_late(s->sched) > 0);
         publish_stats(s);
         if (s->config.notify)
             s->config.notify(s->config.notify_arg);
@@ -560,6 +574,7 @@ struct service *service_open(struct engine *engine, const struct service_config 
         goto fail;
     s->inside.sched = s->sched;
     s->inside.kv = engine_kv(engine);
+    engine_notify_masks(engine, wake_up, s);
     predict_open(&s->predictor);
     s->inside.predictor = &s->predictor;
     s->inside.pace = &s->pace;
@@ -607,13 +622,13 @@ enum status service_submit(struct service *s, struct request *r, struct err *err
 
 void service_cancel(struct service *s, uint64_t id, enum finish_reason why) {
     pthread_mutex_lock(&s->cancel_lock);
-    // No wake-up: an idle engine has nothing to cancel, but for what waits in the inbox and wakes it anyway.
     if (!id_map_get(&s->cancelled, id) && s->num_cancels < s->max_cancels) {
         struct cancel *c = &s->cancels[s->num_cancels++];
         *c = (struct cancel){.id = id, .when = now_ns(), .why = why};
         id_map_put(&s->cancelled, id, c);
     }
     pthread_mutex_unlock(&s->cancel_lock);
+    mailbox_wake(&s->inbox); // an engine may be idle because all masks are late
 }
 
 int service_take(struct service *s, struct service_event *events, int max) {

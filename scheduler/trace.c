@@ -103,7 +103,7 @@ static void write_phase(struct trace *t, uint64_t id, const char *name, int64_t 
 
 void trace_finish(struct trace *t, const struct service_event *e) {
     static const char *const reasons[] = {"none",  "stop",      "length", "cancelled",
-                                          "error", "forbidden"};
+                                          "error", "forbidden", "limit"};
     if (!t || append_log_ended(&t->log))
         return;
     FILE *f = t->log.file;

@@ -445,7 +445,12 @@ static void on_finish(struct choice *ch, const struct service_event *ev, int64_t
             api_fail(
                 &e, 400, "no_token_allowed", NULL,
                 "The request leaves no token that may come next: its constraint, lists, bans and minimum "
-                "forbid all of them, or its constraint can be read in too many ways.");
+                "forbid all of them.");
+        else if (ev->finish == FINISH_LIMIT)
+            api_fail(&e, 400, "no_token_allowed", NULL,
+                     "The request's grammar, schema or regular expression takes too much work here: what it "
+                     "allows "
+                     "next can be read in too many ways. Fewer nested repetitions help.");
         else
             api_fail(&e, 500, "internal_error", NULL, "The engine failed this request.");
         e.retry_after = e.status == 503 ? 5 : 0;

@@ -92,17 +92,18 @@ static bool budget_accept(void *state, token_id token) {
     return true;
 }
 
-static void budget_mask(void *state, uint32_t *bits, int vocab) {
+static enum mask_result budget_mask(void *state, uint32_t *bits, int vocab, int64_t *work) {
     struct budget *b = state;
     size_t words = ((size_t)vocab + 31) / 32;
     if (must_close(b)) {
         memset(bits, 0, words * sizeof *bits);
         bits[closing_token(b) / 32] |= 1u << (closing_token(b) % 32);
     } else if (b->inner) {
-        b->inner->mask(b->inner->state, bits, vocab);
+        return b->inner->mask(b->inner->state, bits, vocab, work);
     } else {
         memset(bits, 0xff, words * sizeof *bits);
     }
+    return MASK_DONE;
 }
 
 static void budget_rollback(void *state, int n) {

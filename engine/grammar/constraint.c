@@ -1,5 +1,6 @@
 #include "expr.h"
 #include "front.h"
+#include "log.h"
 #include "token_trie.h"
 #include "work_time.h"
 
@@ -8,22 +9,28 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_BYTES = 4 * SOURCE_BYTES };        // of what a constraint is made of
-enum { NUM_MASKS = 256 };                     // kept of one constraint
-static const size_t max_states = 8 << 20;     // bytes of a matcher's states; beyond it forgets them
+enum { MAX_BYTES = 4 * SOURCE_BYTES }; // of what a constraint is made of
+enum { NUM_MASKS = 256 }; // kept of one constraint: a state's note is the slot of its mask, and 1
+enum { NOTE_LIMIT = -1 }; // or that there is none, MASK_LIMIT
+static const size_t max_states = 8 << 20; // bytes of a matcher's states; beyond it forgets what nobody needs
 static const size_t max_mask_bytes = 4 << 20; // of the masks kept
 
 struct constraint {
     atomic_int references;
     struct grammar *grammar;
     const struct token_trie *trie;
-    pthread_mutex_t lock; // of all below
+    pthread_mutex_t lock; // of what `users` says
+    pthread_cond_t turn;
+    uint64_t users,
+        served; // who uses what is below: in the order in which they came, so that nobody waits for two masks
     struct matcher *matcher;
-    uint64_t epoch;            // how often the states were forgotten
+    struct filter *filters;    // all that live
     uint32_t *masks;           // (num_masks, words) of the states in owners
     int32_t owners[NUM_MASKS]; // -1: free
     int num_masks, next_mask;
-    size_t words;
+    size_t words, kept_bytes; // of the states that the last forgetting left
+    struct token_walk walk;   // for the mask in slot next_mask
+    struct filter *walker;    // whose it is; NULL: nobody's
 };
 
 // ---- parts
@@ -128,8 +135,9 @@ struct constraint *constraint_new(const struct grammar_part *root, const struct 
     work_time_end();
     struct constraint *c = g ? calloc(1, sizeof *c) : NULL;
     struct matcher *m = c ? matcher_new(g) : NULL;
-    if (!m || matcher_start(m) == MATCHER_FAILED) {
-        if (m && matcher_at_limit(m))
+    int32_t start = m ? matcher_start(m) : MATCHER_FAILED;
+    if (start == MATCHER_FAILED || start == MATCHER_LIMIT) {
+        if (start == MATCHER_LIMIT)
             err_set(err, STATUS_LIMIT, "a text may begin in more than %d ways", MAX_THREADS);
         else if (g)
             err_set(err, STATUS_NOMEM, "out of memory");
@@ -147,6 +155,7 @@ struct constraint *constraint_new(const struct grammar_part *root, const struct 
     c->num_masks = c->num_masks > NUM_MASKS ? NUM_MASKS : c->num_masks < 1 ? 1 : c->num_masks;
     memset(c->owners, -1, sizeof c->owners);
     pthread_mutex_init(&c->lock, NULL); // cannot fail on Linux: no attributes
+    pthread_cond_init(&c->turn, NULL);
     return c;
 }
 
@@ -156,50 +165,45 @@ void constraint_release(struct constraint *c) {
     if (!c || atomic_fetch_sub(&c->references, 1) > 1)
         return;
     pthread_mutex_destroy(&c->lock);
+    pthread_cond_destroy(&c->turn);
     matcher_free(c->matcher);
     grammar_free(c->grammar);
     free(c->masks);
     free(c);
 }
 
-size_t constraint_bytes(struct constraint *c) {
+static void enter(struct constraint *c) {
     pthread_mutex_lock(&c->lock);
-    size_t bytes = sizeof *c + grammar_bytes(c->grammar) + matcher_bytes(c->matcher);
-    bytes += c->masks ? (size_t)c->num_masks * c->words * sizeof *c->masks : 0;
+    uint64_t turn = c->users++;
+    while (c->served != turn)
+        pthread_cond_wait(&c->turn, &c->lock);
     pthread_mutex_unlock(&c->lock);
-    return bytes;
 }
 
-// The mask of a state, from those kept or computed; valid while the lock is held. NULL: out of memory.
-static const uint32_t *mask_of(struct constraint *c, int32_t state) {
-    if (!c->masks && !(c->masks = malloc((size_t)c->num_masks * c->words * sizeof *c->masks)))
-        return NULL;
-    int32_t kept = matcher_notes(c->matcher, state)[0];
-    if (kept)
-        return c->masks + (size_t)(kept - 1) * c->words;
-    int slot = c->next_mask;
-    c->next_mask = (slot + 1) % c->num_masks;
-    if (c->owners[slot] >= 0)
-        matcher_notes(c->matcher, c->owners[slot])[0] = 0;
-    uint32_t *mask = c->masks + (size_t)slot * c->words;
-    int32_t level = matcher_notes(c->matcher, state)[1];
-    token_trie_mask(c->trie, c->matcher, state, &level, mask);
-    c->owners[slot] = state;
-    matcher_notes(c->matcher, state)[0] = slot + 1; // the walk may have moved the notes
-    matcher_notes(c->matcher, state)[1] = level;
-    return mask;
+static void leave(struct constraint *c) {
+    pthread_mutex_lock(&c->lock);
+    c->served++;
+    pthread_cond_broadcast(&c->turn);
+    pthread_mutex_unlock(&c->lock);
+}
+
+size_t constraint_bytes(struct constraint *c) {
+    enter(c);
+    size_t bytes = sizeof *c + grammar_bytes(c->grammar) + matcher_bytes(c->matcher);
+    bytes += c->masks ? (size_t)c->num_masks * c->words * sizeof *c->masks : 0;
+    leave(c);
+    return bytes;
 }
 
 // ---- filters
 
 struct filter {
     struct constraint *c;
-    uint64_t epoch;   // of state and states
-    int32_t state;    // behind all tokens
-    int32_t *states;  // (num) before each token
-    token_id *tokens; // (num) accepted
-    size_t num, cap;
-    bool ended; // by a token that ends the text
+    struct filter *prev, *next; // of the constraint
+    int32_t state;              // behind all tokens; MATCHER_UNKNOWN: before the first one, not looked up yet
+    int32_t states[MAX_DRAFTS]; // before the last tokens: of token i at i modulo their number
+    size_t num, num_states;     // tokens accepted; of those, the last ones that can be taken back
+    bool ended;                 // by a token that ends the text
 };
 
 static int32_t state_behind(const struct filter *f, int32_t state, token_id token) {
@@ -208,38 +212,51 @@ static int32_t state_behind(const struct filter *f, int32_t state, token_id toke
     return len ? matcher_text(f->c->matcher, state, bytes, len) : MATCHER_DEAD;
 }
 
-// With the lock: the states of f's tokens are those of the matcher as it is now.
-static void catch_up(struct filter *f) {
-    struct constraint *c = f->c;
-    if (matcher_trim(c->matcher, max_states)) {
-        memset(c->owners, -1, sizeof c->owners);
-        c->epoch++;
-    }
-    if (f->epoch == c->epoch)
+static void enter_filter(struct filter *f) {
+    enter(f->c);
+    if (f->state == MATCHER_UNKNOWN)
+        f->state = matcher_start(f->c->matcher);
+}
+
+// The states that a filter may still ask for.
+static size_t list_states(struct filter *f, int32_t **places) {
+    size_t n = 0;
+    if (f->state >= 0)
+        places[n++] = &f->state;
+    for (size_t i = f->num - f->num_states; i < f->num; i++)
+        places[n++] = &f->states[i % MAX_DRAFTS];
+    return n;
+}
+
+// Forgets the states that no filter needs, where they have become many.
+static void forget_states(struct constraint *c) {
+    if (matcher_bytes(c->matcher) <= max_states + 2 * c->kept_bytes)
         return;
-    f->epoch = c->epoch;
-    f->state = matcher_start(c->matcher);
-    for (size_t i = 0; i < f->num; i++) {
-        f->states[i] = f->state;
-        f->state = f->state < 0 || (f->ended && i + 1 == f->num) ? f->state
-                                                                 : state_behind(f, f->state, f->tokens[i]);
+    size_t num = 0, n = 0;
+    for (struct filter *f = c->filters; f; f = f->next)
+        num += 1 + MAX_DRAFTS;
+    int32_t **places = malloc((num + 1) * sizeof *places), *states = malloc((num + 1) * sizeof *states);
+    for (struct filter *f = c->filters; places && states && f; f = f->next)
+        n += list_states(f, places + n);
+    for (size_t i = 0; places && states && i < n; i++)
+        states[i] = *places[i];
+    if (places && states && matcher_keep(c->matcher, states, n)) {
+        memset(c->owners, -1, sizeof c->owners);
+        for (size_t i = 0; i < n; i++) {
+            *places[i] = states[i];
+            int32_t kept = *matcher_note(c->matcher, states[i]);
+            if (kept > 0)
+                c->owners[kept - 1] = states[i];
+        }
+        c->kept_bytes = matcher_bytes(c->matcher);
     }
+    free(places);
+    free(states);
 }
 
 static bool filter_accept(void *state, token_id token) {
     struct filter *f = state;
-    if (f->num == f->cap) {
-        size_t cap = f->cap ? 2 * f->cap : 64;
-        int32_t *states = realloc(f->states, cap * sizeof *states);
-        f->states = states ? states : f->states;
-        token_id *tokens = states ? realloc(f->tokens, cap * sizeof *tokens) : NULL;
-        f->tokens = tokens ? tokens : f->tokens;
-        if (!tokens)
-            return false;
-        f->cap = cap;
-    }
-    pthread_mutex_lock(&f->c->lock);
-    catch_up(f);
+    enter_filter(f);
     int32_t next = MATCHER_DEAD;
     bool end = token_trie_is_end(f->c->trie, token);
     if (!f->ended && f->state >= 0)
@@ -247,35 +264,79 @@ static bool filter_accept(void *state, token_id token) {
                : matcher_may_end(f->c->matcher, f->state) ? f->state
                                                           : MATCHER_DEAD;
     if (next >= 0) {
-        f->states[f->num] = f->state;
-        f->tokens[f->num++] = token;
+        f->states[f->num++ % MAX_DRAFTS] = f->state;
+        f->num_states += f->num_states < MAX_DRAFTS;
         f->state = next;
         f->ended = end;
     }
-    pthread_mutex_unlock(&f->c->lock);
+    leave(f->c);
     return next >= 0;
 }
 
-static void filter_mask(void *state, uint32_t *bits, int vocab) {
+// The next part of the walk that goes on, else of one for f. Its mask is kept where it is done.
+static void walk_on(struct filter *f, int64_t *work) {
+    struct constraint *c = f->c;
+    uint32_t *mask = c->masks + (size_t)c->next_mask * c->words;
+    if (!c->walker) {
+        forget_states(c);
+        if (c->owners[c->next_mask] >= 0)
+            *matcher_note(c->matcher, c->owners[c->next_mask]) = 0;
+        c->owners[c->next_mask] = -1;
+        c->walker = f;
+        uint64_t begin = matcher_work(c->matcher);
+        token_walk_begin(&c->walk, c->trie, c->matcher, f->state, mask);
+        *work -= (int64_t)(matcher_work(c->matcher) - begin);
+    }
+    enum mask_result result = token_walk_run(&c->walk, c->trie, c->matcher, work, mask);
+    if (result == MASK_DONE) {
+        c->owners[c->next_mask] = c->walk.state;
+        *matcher_note(c->matcher, c->walk.state) = c->next_mask + 1;
+        c->next_mask = (c->next_mask + 1) % c->num_masks;
+    } else if (result == MASK_LIMIT) {
+        *matcher_note(c->matcher, c->walk.state) = NOTE_LIMIT;
+    }
+    if (result != MASK_MORE)
+        c->walker = NULL;
+}
+
+// The mask of f's state is kept, or why not. A walk of another filter has to end first.
+static enum mask_result find_mask(struct filter *f, int64_t *work) {
+    struct constraint *c = f->c;
+    if (c->walker == f && c->walk.state != f->state) // of drafts that were taken back
+        c->walker = NULL;
+    while (!*matcher_note(c->matcher, f->state)) {
+        if (*work <= 0)
+            return MASK_MORE;
+        walk_on(f, work);
+    }
+    return *matcher_note(c->matcher, f->state) == NOTE_LIMIT ? MASK_LIMIT : MASK_DONE;
+}
+
+static enum mask_result filter_mask(void *state, uint32_t *bits, int vocab, int64_t *work) {
     struct filter *f = state;
+    struct constraint *c = f->c;
+    enum mask_result result = MASK_DONE;
     size_t words = ((size_t)vocab + 31) / 32;
     memset(bits, 0, words * sizeof *bits);
-    pthread_mutex_lock(&f->c->lock);
-    catch_up(f);
-    const uint32_t *mask = f->state >= 0 && !f->ended ? mask_of(f->c, f->state) : NULL;
-    if (mask)
-        memcpy(bits, mask, (words < f->c->words ? words : f->c->words) * sizeof *bits);
+    enter_filter(f);
+    if (!c->masks)
+        c->masks = malloc((size_t)c->num_masks * c->words * sizeof *c->masks);
+    if (c->masks && f->state >= 0 && !f->ended && (result = find_mask(f, work)) == MASK_DONE) {
+        int32_t kept = *matcher_note(c->matcher, f->state);
+        memcpy(bits, c->masks + (size_t)(kept - 1) * c->words,
+               (words < c->words ? words : c->words) * sizeof *bits);
+    }
     if (vocab % 32)
         bits[words - 1] &= (1u << (vocab % 32)) - 1;
-    pthread_mutex_unlock(&f->c->lock);
+    leave(c);
+    return result;
 }
 
 static bool filter_done(void *state) {
     struct filter *f = state;
-    pthread_mutex_lock(&f->c->lock);
-    catch_up(f);
+    enter_filter(f);
     bool done = f->ended || (f->state >= 0 && !matcher_may_go_on(f->c->matcher, f->state));
-    pthread_mutex_unlock(&f->c->lock);
+    leave(f->c);
     return done;
 }
 
@@ -283,16 +344,25 @@ static void filter_rollback(void *state, int n) {
     struct filter *f = state;
     if (n <= 0)
         return;
+    CHECK((size_t)n <= f->num_states);
+    enter(f->c); // whoever forgets states writes to these
     f->num -= (size_t)n;
-    f->state = f->states[f->num]; // of the epoch in which it was noted, as f says
+    f->num_states -= (size_t)n;
+    f->state = f->states[f->num % MAX_DRAFTS];
     f->ended = false;
+    leave(f->c);
 }
 
 static void filter_free(void *state) {
     struct filter *f = state;
+    enter(f->c);
+    *(f->prev ? &f->prev->next : &f->c->filters) = f->next;
+    if (f->next)
+        f->next->prev = f->prev;
+    if (f->c->walker == f)
+        f->c->walker = NULL;
+    leave(f->c);
     constraint_release(f->c);
-    free(f->states);
-    free(f->tokens);
     free(f);
 }
 
@@ -305,8 +375,12 @@ struct token_filter *constraint_filter(struct constraint *c) {
         return NULL;
     }
     constraint_retain(c);
-    f->c = c;
-    f->epoch = UINT64_MAX; // nothing is known yet
+    *f = (struct filter){.c = c, .state = MATCHER_UNKNOWN};
+    enter(c);
+    if ((f->next = c->filters))
+        f->next->prev = f;
+    c->filters = f;
+    leave(c);
     *t = (struct token_filter){f, filter_accept, filter_mask, filter_rollback, filter_free, filter_done};
     return t;
 }
@@ -340,8 +414,7 @@ static int propose_forced(void *state, const token_id *tokens, int n, token_id *
     struct token_buf ids = {0};
     char text[MAX_TEXT];
     size_t len = 0;
-    pthread_mutex_lock(&f->c->lock);
-    catch_up(f);
+    enter_filter(f);
     for (int32_t at = f->ended ? MATCHER_DEAD : f->state; at >= 0 && len < MAX_TEXT;) {
         int byte = only_byte(f->c->matcher, at);
         if (byte < 0 || (unsigned char)byte == 0xff)
@@ -349,7 +422,7 @@ static int propose_forced(void *state, const token_id *tokens, int n, token_id *
         text[len++] = (char)byte;
         at = matcher_step(f->c->matcher, at, (unsigned char)byte);
     }
-    pthread_mutex_unlock(&f->c->lock);
+    leave(f->c);
     int num = 0;
     if (len > 1 &&
         tokenizer_encode(token_trie_tokenizer(f->c->trie), text, len, TOKENIZE_CONTINUES, &ids) == STATUS_OK)

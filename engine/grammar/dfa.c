@@ -152,3 +152,25 @@ static bool char_ends(const struct dfa *d, int32_t q, int place) {
 }
 
 bool dfa_takes_plain_char(const struct dfa *d) { return d->num_states > 0 && char_ends(d, 0, BETWEEN); }
+
+// Against the arrows, until nothing changes; where it takes long, no state is.
+void dfa_mark_quiet(const struct dfa *d, uint8_t *out) {
+    size_t n = (size_t)d->num_states, width = (size_t)d->num_classes;
+    bool changed = n > 0, plain[256] = {0};
+    for (int c = 0; c < 256; c++)
+        plain[d->class_of[c]] |= is_plain(c);
+    memset(out, 1, n);
+    for (int sweep = 0; changed && sweep < MAX_SWEEPS; sweep++) {
+        changed = false;
+        for (size_t q = n; q-- > 0;)
+            for (size_t c = 0; c < width && out[q]; c++) {
+                int32_t to = plain[c] ? d->next[q * width + c] : DFA_DEAD;
+                if (to >= 0 && (d->label[to] >= 0 || !out[to])) {
+                    out[q] = 0;
+                    changed = true;
+                }
+            }
+    }
+    if (changed)
+        memset(out, 0, n);
+}

@@ -40,6 +40,8 @@ int64_t dfa_count(const struct dfa *d, int64_t most);
 // taken, by way of states in `within` (num_states; NULL: all). It may miss some. false: out of memory.
 bool dfa_mark_plain(const struct dfa *d, const uint8_t *within, uint8_t *out);
 bool dfa_takes_plain_char(const struct dfa *d); // each, alone
+// Marks the states behind which no plain byte, or several, lead to where text may end. It may miss some.
+void dfa_mark_quiet(const struct dfa *d, uint8_t *out);
 
 // Labels of the results of these are 0.
 // Any of n texts, whatever their bytes; 20,000 words take some 10 ms. STATUS_LIMIT: 2^20 states, 64 MiB.

@@ -29,6 +29,11 @@ struct byte_set {
 static inline bool byte_set_has(const struct byte_set *s, int byte) {
     return s->bits[byte / 64] >> (byte % 64) & 1;
 }
+// Whether it has a byte of plain text (dfa.h).
+static inline bool byte_set_takes_plain(const struct byte_set *s) {
+    return (s->bits[0] & UINT64_C(0xfffffffb00000000)) | (s->bits[1] & ~(UINT64_C(1) << ('\\' % 64))) |
+           s->bits[2] | s->bits[3];
+}
 
 struct rule {
     char *name; // owned

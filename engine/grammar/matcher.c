@@ -1,3 +1,4 @@
+// Over 600 lines: frames, sets, threads and states are numbered within one another.
 #include "matcher.h"
 
 #include "hash.h"
@@ -5,8 +6,6 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum { NOTES = 2 };
 
 // Where a reading of the text stands: a stop, the state of its automaton, and who waits below.
 struct thread {
@@ -35,20 +34,24 @@ struct table {
 struct matcher {
     struct grammar *g;
     struct state *states;
-    int32_t *next;  // (num_states, num_classes)
-    int32_t *notes; // (num_states, NOTES)
+    struct edge *edges; // (num_states, num_classes)
+    int32_t *notes;     // (num_states)
     struct thread *threads;
     struct frame *frames; // [0]: nobody waits
     uint64_t *sets;       // of kinds seen: (num_words) each as its object needs
     size_t num_states, cap_states, num_threads, cap_threads, num_frames, cap_frames, num_sets, cap_sets,
-        cap_next, cap_notes;
+        cap_edges, cap_notes;
     struct table state_table, frame_table;
     struct thread *now; // (MAX_THREADS) of the set being made: those that take bytes first
     struct thread *todo;
     struct table met; // of threads in `seen`
     struct thread *seen;
     size_t num_now, num_todo, num_seen;
-    bool may_end, failed;
+    bool may_end;
+    int32_t failed; // MATCHER_FAILED or MATCHER_LIMIT; 0: not
+    uint32_t work;  // of this step
+    uint64_t all_work, walk_work;
+    uint16_t walk; // the number of the walk, never 0
 };
 
 const struct grammar *matcher_grammar(const struct matcher *m) { return m->g; }
@@ -99,8 +102,14 @@ static bool reserve(void *array, size_t need, size_t *cap, size_t size) {
 }
 
 static int32_t failed(struct matcher *m) {
-    m->failed = true;
+    m->failed = MATCHER_FAILED;
     return -1;
+}
+
+static void spend(struct matcher *m, uint32_t work) {
+    m->work += work;
+    if (m->work > MAX_STEP_WORK && !m->failed)
+        m->failed = MATCHER_LIMIT;
 }
 
 // ---- frames
@@ -137,10 +146,21 @@ static bool seen_bit(const struct matcher *m, const struct net_object *n, const 
     return bit >= 0 && f->a >= 0 && m->sets[f->a + bit / 64] >> (bit % 64) & 1;
 }
 
-// The set that is `set` and one kind more; -1 is the empty one. Equal sets have one number: the first place where
-// their words stand.
+// Of the set whose words were written behind the last one. Equal sets have one number: the first place where they stand.
+static int32_t set_number(struct matcher *m, size_t words) {
+    const uint64_t *made = m->sets + m->num_sets;
+    for (size_t i = 0; i + words <= m->num_sets; i++)
+        if (memcmp(m->sets + i, made, words * sizeof *made) == 0)
+            return (int32_t)i;
+    m->num_sets += words;
+    return (int32_t)(m->num_sets - words);
+}
+
+static size_t set_words(const struct net_object *n) { return (size_t)(n->num_bits + 63) / 64; }
+
+// The set that is `set` and one kind more; -1 is the empty one.
 static int32_t set_with(struct matcher *m, const struct net_object *n, int32_t set, int kind) {
-    size_t words = (size_t)(n->num_bits + 63) / 64;
+    size_t words = set_words(n);
     int bit = n->bits[kind];
     if (bit < 0)
         return set;
@@ -152,11 +172,7 @@ static int32_t set_with(struct matcher *m, const struct net_object *n, int32_t s
     else
         memset(made, 0, words * sizeof *made);
     made[bit / 64] |= UINT64_C(1) << (bit % 64);
-    for (size_t i = 0; i + words <= m->num_sets; i++)
-        if (memcmp(m->sets + i, made, words * sizeof *made) == 0)
-            return (int32_t)i;
-    m->num_sets += words;
-    return (int32_t)(m->num_sets - words);
+    return set_number(m, words);
 }
 
 static int missing(const struct matcher *m, const struct net_object *n, const struct frame *f) {
@@ -219,12 +235,16 @@ static bool key_ahead(struct matcher *m, const struct net_object *n, const struc
     } else {
         failed(m);
     }
-    while (depth && !found) {
+    spend(m, (uint32_t)d->num_states / 256);
+    while (depth && !found && !m->failed) {
         q = path[--depth];
+        spend(m, 1 + (uint32_t)d->num_classes / 64);
         if (d->label[q] >= 0)
             for (int i = n->o->list_starts[d->label[q]]; i < n->o->list_starts[d->label[q] + 1] && !found;
-                 i++)
+                 i++) {
                 found = allowed(m, n, f, n->o->lists[i]);
+                spend(m, 1 + (uint32_t)n->o->num_kinds / 64);
+            }
         for (int c = 0; c < d->num_classes; c++) {
             int32_t next = d->next[(size_t)q * (size_t)d->num_classes + (size_t)c];
             if (next >= 0 && !been[next]) {
@@ -246,7 +266,9 @@ static uint64_t seen_hash(const struct matcher *m, int32_t i) { return hash_of_t
 // A thread arrives at a stop; each place is looked at once.
 static void arrive(struct matcher *m, int32_t stop, int32_t sub, int32_t stack) {
     struct thread t = {stop, sub, stack};
-    if (m->failed || m->num_seen == MAX_THREADS || !table_grow(&m->met, seen_hash, m)) {
+    if (m->failed)
+        return;
+    if (!table_grow(&m->met, seen_hash, m)) {
         failed(m);
         return;
     }
@@ -254,6 +276,11 @@ static void arrive(struct matcher *m, int32_t stop, int32_t sub, int32_t stack) 
     for (; m->met.slots[at] >= 0; at = (at + 1) & mask)
         if (memcmp(&m->seen[m->met.slots[at]], &t, sizeof t) == 0)
             return;
+    spend(m, 1);
+    if (m->num_seen == MAX_THREADS && !m->failed)
+        m->failed = MATCHER_LIMIT;
+    if (m->failed)
+        return;
     m->met.slots[at] = (int32_t)m->num_seen;
     m->met.used++;
     m->seen[m->num_seen++] = t;
@@ -380,7 +407,9 @@ static int by_place(const void *x, const void *y) { return memcmp(x, y, sizeof(s
 
 static void begin(struct matcher *m) {
     m->num_now = m->num_todo = m->num_seen = 0;
-    m->may_end = m->failed = false;
+    m->may_end = false;
+    m->failed = 0;
+    m->work = 0;
     if (m->met.num_slots > 1024) { // of an unusually large set
         free(m->met.slots);
         m->met = (struct table){0};
@@ -388,42 +417,47 @@ static void begin(struct matcher *m) {
     table_clear(&m->met);
 }
 
-// The state of the threads that have arrived.
-static int32_t finish(struct matcher *m) {
-    while (m->num_todo && !m->failed)
-        follow(m, m->todo[--m->num_todo]);
-    if (m->failed)
-        return MATCHER_FAILED;
-    if (m->num_now == 0 && !m->may_end)
-        return MATCHER_DEAD;
-    if (m->num_now > 1)
-        qsort(m->now, m->num_now, sizeof *m->now, by_place);
+// The state of num threads, in order. MATCHER_FAILED: out of memory.
+static int32_t state_number(struct matcher *m, const struct thread *threads, size_t num, bool may_end) {
     if (!table_grow(&m->state_table, state_hash, m))
         return MATCHER_FAILED;
-    size_t mask = m->state_table.num_slots - 1, at = hash_of_threads(m->now, m->num_now, m->may_end) & mask;
+    size_t mask = m->state_table.num_slots - 1, at = hash_of_threads(threads, num, may_end) & mask;
     for (; m->state_table.slots[at] >= 0; at = (at + 1) & mask) {
         const struct state *s = &m->states[m->state_table.slots[at]];
-        if (s->num == m->num_now && s->may_end == m->may_end &&
-            memcmp(m->threads + s->first, m->now, m->num_now * sizeof *m->now) == 0)
+        if (s->num == num && s->may_end == may_end &&
+            memcmp(m->threads + s->first, threads, num * sizeof *threads) == 0)
             return m->state_table.slots[at];
     }
     size_t classes = (size_t)m->g->num_classes, need = m->num_states + 1;
     if (!reserve(&m->states, need, &m->cap_states, sizeof *m->states) ||
-        !reserve(&m->next, need * classes, &m->cap_next, sizeof *m->next) ||
-        !reserve(&m->notes, need * NOTES, &m->cap_notes, sizeof *m->notes))
-        return MATCHER_FAILED;
-    if (!reserve(&m->threads, m->num_threads + m->num_now + 1, &m->cap_threads, sizeof *m->threads))
+        !reserve(&m->edges, need * classes, &m->cap_edges, sizeof *m->edges) ||
+        !reserve(&m->notes, need, &m->cap_notes, sizeof *m->notes) ||
+        !reserve(&m->threads, m->num_threads + num + 1, &m->cap_threads, sizeof *m->threads))
         return MATCHER_FAILED;
     int32_t number = (int32_t)m->num_states++;
-    m->states[number] = (struct state){(uint32_t)m->num_threads, (uint32_t)m->num_now, m->may_end};
-    memcpy(m->threads + m->num_threads, m->now, m->num_now * sizeof *m->now);
-    m->num_threads += m->num_now;
+    m->states[number] = (struct state){(uint32_t)m->num_threads, (uint32_t)num, may_end};
+    memmove(m->threads + m->num_threads, threads, num * sizeof *threads); // matcher_keep() moves them down
+    m->num_threads += num;
     for (size_t c = 0; c < classes; c++)
-        m->next[(size_t)number * classes + c] = MATCHER_UNKNOWN;
-    memset(m->notes + (size_t)number * NOTES, 0, NOTES * sizeof *m->notes);
+        m->edges[(size_t)number * classes + c] = (struct edge){.to = MATCHER_UNKNOWN};
+    m->notes[number] = 0;
     m->state_table.slots[at] = number;
     m->state_table.used++;
     return number;
+}
+
+// The state of the threads that have arrived.
+static int32_t finish(struct matcher *m) {
+    while (m->num_todo && !m->failed)
+        follow(m, m->todo[--m->num_todo]);
+    m->all_work += m->work;
+    if (m->failed)
+        return m->failed;
+    if (m->num_now == 0 && !m->may_end)
+        return MATCHER_DEAD;
+    if (m->num_now > 1)
+        qsort(m->now, m->num_now, sizeof *m->now, by_place);
+    return state_number(m, m->now, m->num_now, m->may_end);
 }
 
 int32_t matcher_start(struct matcher *m) {
@@ -434,15 +468,17 @@ int32_t matcher_start(struct matcher *m) {
 
 int32_t matcher_step(struct matcher *m, int32_t state, unsigned char byte) {
     size_t at = (size_t)state * (size_t)m->g->num_classes + m->g->class_of[byte];
-    if (m->next[at] != MATCHER_UNKNOWN)
-        return m->next[at];
+    if (m->edges[at].to != MATCHER_UNKNOWN)
+        return m->edges[at].to;
     const struct state s = m->states[state];
     begin(m);
+    spend(m, s.num);
     for (uint32_t i = 0; i < s.num; i++)
         take(m, &m->threads[s.first + i], byte);
     int32_t next = finish(m);
-    if (next != MATCHER_FAILED)
-        m->next[at] = next;
+    uint32_t work = m->work < MAX_STEP_WORK ? m->work : MAX_STEP_WORK - 1;
+    if (next != MATCHER_FAILED) // memory may come back
+        m->edges[at] = (struct edge){.to = next, .work = (uint16_t)(work / 4)};
     return next;
 }
 
@@ -452,52 +488,153 @@ int32_t matcher_text(struct matcher *m, int32_t state, const char *text, size_t 
     return state;
 }
 
-bool matcher_at_limit(const struct matcher *m) { return m->num_seen == MAX_THREADS; }
+uint64_t matcher_work(const struct matcher *m) { return m->all_work; }
+uint16_t matcher_walk(const struct matcher *m) { return m->walk; }
+uint64_t matcher_walk_work(const struct matcher *m) { return m->walk_work; }
+
+void matcher_walk_begin(struct matcher *m) {
+    m->walk_work = 0;
+    if (++m->walk)
+        return;
+    m->walk = 1;
+    for (size_t i = 0; i < m->num_states * (size_t)m->g->num_classes; i++)
+        m->edges[i].walk = 0;
+}
+
+int32_t matcher_walk_step(struct matcher *m, int32_t state, unsigned char byte) {
+    int32_t to = matcher_step(m, state, byte);
+    struct edge *e = &m->edges[(size_t)state * (size_t)m->g->num_classes + m->g->class_of[byte]];
+    if (e->walk != m->walk)
+        m->walk_work += 4 * (uint64_t)e->work + 4;
+    e->walk = m->walk;
+    return to;
+}
+
 bool matcher_may_end(const struct matcher *m, int32_t state) { return m->states[state].may_end; }
 bool matcher_may_go_on(struct matcher *m, int32_t state) { return m->states[state].num > 0; }
 
+// A thread is quiet where no plain text makes more of it: it goes on alone, or not at all.
 int matcher_takes_plain(const struct matcher *m, int32_t state) {
     const struct state *s = &m->states[state];
     int most = 0;
-    for (const struct thread *t = m->threads + s->first, *end = t + s->num; t < end && most < INT_MAX; t++) {
+    for (const struct thread *t = m->threads + s->first, *end = t + s->num; t < end; t++) {
         const struct stop *stop = &m->g->stops[t->stop];
         const struct frame *f = &m->frames[t->stack];
         int num = 0;
         if (stop->kind == STOP_KEY) {
             const struct net_object *n = &m->g->objects[stop->a];
             num = n->plain[t->sub] && !is_tight(m, n, f) ? INT_MAX : 0;
-        } else if (stop->kind == STOP_DFA && m->g->dfas[stop->a].plain[t->sub]) {
-            num = INT_MAX;
-        } else if (stop->kind == STOP_DFA && m->g->dfas[stop->a].plain_char && t->sub == 0 &&
-                   f->kind == FRAME_LOOP && m->g->stops[stop->b].kind == STOP_AGAIN) {
-            const struct loop *l = &m->g->loops[f->stop]; // of characters, if it begins here again
-            num = l->body != t->stop ? 0 : l->max < 0 ? INT_MAX : l->max - f->a;
+            if (n->o->bare && !num) // what ends its key is plain
+                return 0;
+        } else if (stop->kind == STOP_SET) {
+            if (byte_set_takes_plain(&m->g->b->sets[stop->a]))
+                return 0;
+        } else if (m->g->dfas[stop->a].quiet[t->sub]) {
+            num = m->g->dfas[stop->a].plain[t->sub] ? INT_MAX : 0;
+        } else {
+            const struct loop *l = f->kind == FRAME_LOOP ? &m->g->loops[f->stop] : NULL;
+            if (!l || !l->quiet || l->body != t->stop || m->g->stops[stop->b].kind != STOP_AGAIN ||
+                !m->g->dfas[stop->a].plain_char || t->sub != 0) // of characters, if it begins here again
+                return 0;
+            num = l->max < 0 ? INT_MAX : l->max - f->a;
         }
         most = num > most ? num : most;
     }
     return most;
 }
 
-const int32_t *matcher_row(const struct matcher *m, int32_t state) {
-    return m->next + (size_t)state * (size_t)m->g->num_classes;
+const struct edge *matcher_row(const struct matcher *m, int32_t state) {
+    return m->edges + (size_t)state * (size_t)m->g->num_classes;
 }
 
-int32_t *matcher_notes(struct matcher *m, int32_t state) { return m->notes + (size_t)state * NOTES; }
+int32_t *matcher_note(struct matcher *m, int32_t state) { return m->notes + state; }
 
 size_t matcher_bytes(const struct matcher *m) {
-    return m->num_states * (sizeof *m->states + ((size_t)m->g->num_classes + NOTES) * sizeof *m->next) +
+    return m->num_states *
+               (sizeof *m->states + sizeof *m->notes + (size_t)m->g->num_classes * sizeof *m->edges) +
            m->num_threads * sizeof *m->threads + m->num_frames * sizeof *m->frames +
            m->num_sets * sizeof *m->sets;
 }
 
-bool matcher_trim(struct matcher *m, size_t bytes) {
-    if (matcher_bytes(m) <= bytes)
-        return false;
-    table_clear(&m->state_table);
+// ---- forgetting
+
+static int by_number(const void *x, const void *y) {
+    const int32_t *a = x, *b = y;
+    return *a < *b ? -1 : *a > *b;
+}
+
+// Keeps the frames that are marked in `number`, which becomes their new numbers, and their sets, copies of `sets`. Who waits
+// below has the lower number, so that frames move down in order.
+static void keep_frames(struct matcher *m, int32_t *number, const uint64_t *sets) {
+    size_t num = 1;
+    for (size_t i = m->num_frames - 1; i > 0; i--)
+        if (number[i])
+            number[m->frames[i].parent] = 1;
+    number[0] = 0;
+    m->num_sets = 0;
     table_clear(&m->frame_table);
-    m->num_states = m->num_threads = m->num_sets = 0;
-    m->num_frames = 1;
-    return true;
+    for (size_t i = 1; i < m->num_frames; i++) {
+        if (!number[i])
+            continue;
+        struct frame f = m->frames[i];
+        f.parent = number[f.parent];
+        if (f.kind == FRAME_OBJECT && f.a >= 0) {
+            size_t words = set_words(&m->g->objects[f.stop]);
+            memcpy(m->sets + m->num_sets, sets + f.a, words * sizeof *sets);
+            f.a = set_number(m, words);
+        }
+        number[i] = (int32_t)num;
+        size_t mask = m->frame_table.num_slots - 1, at = hash_of_frame(&f) & mask;
+        while (m->frame_table.slots[at] >= 0)
+            at = (at + 1) & mask;
+        m->frame_table.slots[at] = (int32_t)num;
+        m->frame_table.used++;
+        m->frames[num++] = f;
+    }
+    m->num_frames = num;
+}
+
+// Keeps the states kept[0..n), which are in order: each moves down.
+static void keep_states(struct matcher *m, const int32_t *kept, size_t n, const int32_t *frame_number_of) {
+    table_clear(&m->state_table);
+    m->num_states = m->num_threads = 0;
+    for (size_t i = 0; i < n; i++) {
+        struct state s = m->states[kept[i]];
+        struct thread *threads = m->threads + s.first;
+        int32_t note = m->notes[kept[i]];
+        for (uint32_t j = 0; j < s.num; j++)
+            threads[j].stack = frame_number_of[threads[j].stack];
+        if (s.num > 1)
+            qsort(threads, s.num, sizeof *threads, by_place);
+        m->notes[state_number(m, threads, s.num, s.may_end)] = note; // there is room
+    }
+}
+
+bool matcher_keep(struct matcher *m, int32_t *states, size_t num) {
+    int32_t *kept = malloc((num + 1) * sizeof *kept), *number = calloc(m->num_frames, sizeof *number);
+    uint64_t *sets = malloc((m->num_sets + 1) * sizeof *sets);
+    bool ok = kept && number && sets;
+    size_t n = 0;
+    if (ok) {
+        memcpy(kept, states, num * sizeof *kept);
+        qsort(kept, num, sizeof *kept, by_number);
+        for (size_t i = 0; i < num; i++)
+            if (n == 0 || kept[n - 1] != kept[i])
+                kept[n++] = kept[i];
+        for (size_t i = 0; i < n; i++)
+            for (uint32_t j = 0; j < m->states[kept[i]].num; j++)
+                number[m->threads[m->states[kept[i]].first + j].stack] = 1;
+        if (m->num_sets)
+            memcpy(sets, m->sets, m->num_sets * sizeof *sets);
+        keep_frames(m, number, sets);
+        keep_states(m, kept, n, number);
+        for (size_t i = 0; i < num; i++)
+            states[i] = (int32_t)((int32_t *)bsearch(&states[i], kept, n, sizeof *kept, by_number) - kept);
+    }
+    free(kept);
+    free(number);
+    free(sets);
+    return ok;
 }
 
 struct matcher *matcher_new(struct grammar *g) {
@@ -505,6 +642,7 @@ struct matcher *matcher_new(struct grammar *g) {
     if (!m)
         return NULL;
     m->g = g;
+    m->walk = 1;
     m->now = malloc(MAX_THREADS * sizeof *m->now);
     m->todo = malloc(MAX_THREADS * sizeof *m->todo);
     m->seen = malloc(MAX_THREADS * sizeof *m->seen);
@@ -521,7 +659,7 @@ void matcher_free(struct matcher *m) {
     if (!m)
         return;
     free(m->states);
-    free(m->next);
+    free(m->edges);
     free(m->notes);
     free(m->threads);
     free(m->frames);

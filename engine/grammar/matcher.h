@@ -2,42 +2,62 @@
 // a numbered state, so that the same set is worked out once and afterwards a step is a look into a table (a
 // deterministic automaton that is built as it is used).
 //
-// A matcher has one user at a time. States are numbers until matcher_trim() forgets them all.
+// A matcher has one user at a time. States are numbers until matcher_keep() forgets those that nobody needs.
 #pragma once
 
 #include "network.h"
 
 struct matcher;
-enum { MATCHER_DEAD = -1, MATCHER_FAILED = -2, MAX_THREADS = 4096 };
+enum {
+    MATCHER_DEAD = -1,    // no text of the grammar goes on so
+    MATCHER_FAILED = -2,  // out of memory
+    MATCHER_UNKNOWN = -3, // not looked at yet
+    MATCHER_LIMIT = -4,   // more than MAX_THREADS ways to read the text, or MAX_STEP_WORK to find them
+    MAX_THREADS = 4096,
+    MAX_STEP_WORK = 1 << 18,
+};
 
 struct matcher *matcher_new(struct grammar *g); // g outlives it; NULL: out of memory
 void matcher_free(struct matcher *m);           // NULL is allowed
 const struct grammar *matcher_grammar(const struct matcher *m);
 
-// Where texts begin. MATCHER_FAILED as below.
+// Where texts begin: a state, or MATCHER_FAILED or MATCHER_LIMIT.
 int32_t matcher_start(struct matcher *m);
-// Where a byte leads. MATCHER_DEAD: no text of the grammar goes on so. MATCHER_FAILED: out of memory, or more than
-// MAX_THREADS ways to read the text.
+// Where a byte leads: a state, or one of the above but MATCHER_UNKNOWN.
 int32_t matcher_step(struct matcher *m, int32_t state, unsigned char byte);
 int32_t matcher_text(struct matcher *m, int32_t state, const char *text,
-                     size_t len);               // of all bytes of a text
-bool matcher_at_limit(const struct matcher *m); // MATCHER_FAILED just now: because of MAX_THREADS
+                     size_t len); // of all bytes of a text
 bool matcher_may_end(const struct matcher *m, int32_t state);
 bool matcher_may_go_on(struct matcher *m, int32_t state);
 
-// How many plain characters (dfa.h), whichever, may come in a row, as far as one automaton or key shows; INT_MAX: any
-// number.
+// How many plain characters (dfa.h), whichever, may come in a row, as far as one automaton or key shows, while no state has
+// more threads than this one; INT_MAX: any number.
 int matcher_takes_plain(const struct matcher *m, int32_t state);
 
-// Forgets all states where they take more than `bytes`. true: it did.
-bool matcher_trim(struct matcher *m, size_t bytes);
+// Forgets all states but these (num), which get new numbers in place. What users keep for them stays. false: out of memory,
+// nothing is forgotten.
+bool matcher_keep(struct matcher *m, int32_t *states, size_t num);
 size_t matcher_bytes(const struct matcher *m);
-// What a user keeps for a state: a slot of two numbers, 0 at first.
-int32_t *matcher_notes(struct matcher *m, int32_t state);
+// What a user keeps for a state: a number, 0 at first.
+int32_t *matcher_note(struct matcher *m, int32_t state);
 
-// The inner loop of a walk: the state behind a class of bytes, or MATCHER_UNKNOWN where matcher_step() has to be asked.
-enum { MATCHER_UNKNOWN = -3 };
-const int32_t *matcher_row(const struct matcher *m, int32_t state); // (num_classes); until the next step
+// Work is counted in threads that arrive somewhere, about 50 ns each: all that was ever done.
+uint64_t matcher_work(const struct matcher *m);
+
+// A walk looks at many texts. Its own work is that of each step that it takes, once, as if none had been known before: so it
+// depends on the grammar and the texts alone. One walk at a time.
+struct edge {
+    int32_t to;
+    uint16_t work; // a quarter of it
+    uint16_t walk; // the last one that took this step
+};
+void matcher_walk_begin(struct matcher *m);
+uint64_t matcher_walk_work(const struct matcher *m);
+// The inner loop: the step behind a class of bytes, which is good as it is where `walk` is matcher_walk(); else
+// matcher_walk_step(), as matcher_step(), has to be asked.
+uint16_t matcher_walk(const struct matcher *m);
+const struct edge *matcher_row(const struct matcher *m, int32_t state); // (num_classes); until the next step
+int32_t matcher_walk_step(struct matcher *m, int32_t state, unsigned char byte);
 
 // Whether the grammar takes a text, from its beginning to its end. For tests and tools.
 bool grammar_takes(struct grammar *g, const char *text, size_t len);

@@ -68,7 +68,10 @@ static int32_t counted(struct compiler *c, expr part, int min, int max, int32_t 
     if (!gb_grow(c->b, &c->g->loops, c->g->num_loops, &c->cap_loops, sizeof *c->g->loops))
         return EXPR_NONE;
     int32_t loop = c->g->num_loops++;
+    const struct stop *after = next >= 0 ? &c->g->stops[next] : NULL;
     c->g->loops[loop] = (struct loop){.after = next, .min = min, .max = max};
+    c->g->loops[loop].quiet =
+        after && after->kind == STOP_SET && !byte_set_takes_plain(&c->b->sets[after->a]);
     int32_t body = compile(c, part, add_stop(c, STOP_AGAIN, loop, 0));
     c->g->loops[loop].body = body;
     return body == EXPR_NONE ? EXPR_NONE : add_stop(c, STOP_LOOP, loop, 0);
@@ -288,9 +291,11 @@ static bool mark_dfas(struct grammar *g) {
         struct net_dfa *n = &g->dfas[i];
         size_t states = (size_t)d->num_states, width = (size_t)d->num_classes;
         n->plain = malloc(states + 1);
+        n->quiet = malloc(states + 1);
         n->goes_on = calloc(states + 1, 1);
-        if (!n->plain || !n->goes_on || !dfa_mark_plain(d, NULL, n->plain))
+        if (!n->plain || !n->quiet || !n->goes_on || !dfa_mark_plain(d, NULL, n->plain))
             return false;
+        dfa_mark_quiet(d, n->quiet);
         n->plain_char = dfa_takes_plain_char(d);
         for (size_t q = 0; q < states; q++)
             for (size_t c = 0; c < width && !n->goes_on[q]; c++)
@@ -310,6 +315,7 @@ void grammar_free(struct grammar *g) {
     }
     for (int i = 0; g->dfas && i < g->b->num_dfas; i++) {
         free(g->dfas[i].plain);
+        free(g->dfas[i].quiet);
         free(g->dfas[i].goes_on);
     }
     free(g->dfas);

@@ -28,6 +28,7 @@ struct stop {
 struct loop {
     int32_t body, after; // stops
     int32_t min, max;
+    bool quiet; // no plain byte (dfa.h) may come right behind it
 };
 
 struct net_object {
@@ -44,6 +45,7 @@ struct net_object {
 
 struct net_dfa {
     uint8_t *plain;   // (states) from here any plain text is taken
+    uint8_t *quiet;   // (states) plain text does not lead to where text may end
     uint8_t *goes_on; // (states) more text may come
     bool plain_char;  // every plain character is taken, alone
 };

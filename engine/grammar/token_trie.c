@@ -6,8 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-// Plain tokens of at most so many characters go together; level 0: none do.
-enum { LEVELS = 4, MAX_DEPTH = 1024 };
+// Plain tokens of at most so many characters go together; level 0: none do. So many nodes are looked at in the time of one
+// unit of a matcher's work.
+enum { LEVELS = 4, NODES_OF_WORK = 16 };
 static const int level_chars[LEVELS] = {0, 4, 12, 40};
 
 struct node {
@@ -91,7 +92,7 @@ static bool make_trie(struct trie *trie, const struct word *words, int num) {
     trie->nodes = malloc((cap + 1) * sizeof *trie->nodes);
     if (!trie->nodes)
         return false;
-    int32_t path[MAX_DEPTH];
+    int32_t path[TRIE_DEPTH];
     uint32_t depth = 0;
     for (int i = 0; i < num; i++) {
         uint32_t same = 0;
@@ -126,7 +127,7 @@ static bool read_tokens(struct token_trie *t, const struct tokenizer *tok) {
                 len = sizeof code;
             }
             // A byte token of 0xFF would begin the code of a control token.
-            if (end || len > MAX_DEPTH || (!control && memchr(p, 0xff, len)))
+            if (end || len > TRIE_DEPTH || (!control && memchr(p, 0xff, len)))
                 len = 0;
             if (pass) {
                 t->starts[id] = (uint32_t)at;
@@ -234,7 +235,7 @@ static const struct {
                  {0xe1, 0xec, 0x80, 0xbf, 2}, {0xed, 0xed, 0x80, 0x9f, 2}, {0xee, 0xef, 0x80, 0xbf, 2},
                  {0xf0, 0xf0, 0x90, 0xbf, 3}, {0xf1, 0xf3, 0x80, 0xbf, 3}, {0xf4, 0xf4, 0x80, 0x8f, 3}};
 
-enum { MAX_MET = 64 };
+enum { MAX_MET = 64, LEVEL_WORK = 1 << 14 }; // it pays only where it is easy to see
 struct met {
     int32_t states[MAX_MET];
     int num;
@@ -259,8 +260,9 @@ static bool step_all(struct matcher *m, const struct met *from, int first, int l
             if (done[g->class_of[c]] || c == '"' || c == '\\')
                 continue;
             done[g->class_of[c]] = true;
-            int32_t next = matcher_step(m, from->states[i], (unsigned char)c);
-            if (next < 0 || (matcher_takes_plain(m, next) < INT_MAX && !met_add(to, next)))
+            int32_t next = matcher_walk_step(m, from->states[i], (unsigned char)c);
+            if (next < 0 || matcher_walk_work(m) > LEVEL_WORK ||
+                (matcher_takes_plain(m, next) < INT_MAX && !met_add(to, next)))
                 return false;
         }
     }
@@ -312,33 +314,60 @@ static int find_level(struct matcher *m, int32_t state) {
 
 // ---- masks
 
-static void walk(const struct token_trie *t, const struct trie *trie, struct matcher *m, int32_t state,
-                 uint32_t *mask) {
-    int32_t path[MAX_DEPTH + 1];
+void token_walk_begin(struct token_walk *w, const struct token_trie *t, struct matcher *m, int32_t state,
+                      uint32_t *mask) {
+    matcher_walk_begin(m);
+    w->state = w->path[0] = state;
+    w->level = find_level(m, state);
+    w->at = 0;
+    w->limit = false;
+    memcpy(mask, t->masks[w->level], ((size_t)t->vocab + 31) / 32 * sizeof *mask);
+    for (int i = 0; i < t->num_ends && matcher_may_end(m, state); i++)
+        mask[t->end_list[i] / 32] |= 1u << (t->end_list[i] % 32);
+}
+
+static bool is_empty(const uint32_t *mask, int vocab) {
+    uint32_t any = 0;
+    for (int i = 0; i < (vocab + 31) / 32; i++)
+        any |= mask[i];
+    return !any;
+}
+
+enum mask_result token_walk_run(struct token_walk *w, const struct token_trie *t, struct matcher *m,
+                                int64_t *work, uint32_t *mask) {
     const uint8_t *class_of = matcher_grammar(m)->class_of;
-    path[0] = state;
-    for (size_t i = 0; i < trie->num;) {
+    const struct trie *trie = &t->tries[w->level];
+    const uint16_t walk = matcher_walk(m);
+    const uint64_t begin = matcher_work(m);
+    const size_t first = w->at;
+    size_t i = first;
+    bool over = false;
+    while (i < trie->num && (int64_t)((i - first) / NODES_OF_WORK) < *work) {
         const struct node *n = &trie->nodes[i];
-        int32_t from = path[n->depth], to = matcher_row(m, from)[class_of[n->byte]];
-        if (to == MATCHER_UNKNOWN)
-            to = matcher_step(m, from, n->byte);
+        int32_t from = w->path[n->depth];
+        const struct edge *edge = &matcher_row(m, from)[class_of[n->byte]];
+        int32_t to = edge->to;
+        if (edge->walk != walk) {
+            over = matcher_walk_work(m) > MASK_WORK;
+            if (over || matcher_work(m) - begin > (uint64_t)*work)
+                break;
+            to = matcher_walk_step(m, from, n->byte);
+        }
         if (to < 0) {
+            w->limit |= to == MATCHER_LIMIT;
             i = (size_t)n->end;
             continue;
         }
-        path[n->depth + 1] = to;
+        w->path[n->depth + 1] = to;
         for (int32_t id = n->token; id >= 0; id = t->same[id])
             mask[id / 32] |= 1u << (id % 32);
         i++;
     }
-}
-
-void token_trie_mask(const struct token_trie *t, struct matcher *m, int32_t state, int32_t *level,
-                     uint32_t *mask) {
-    if (*level == 0)
-        *level = 1 + find_level(m, state);
-    memcpy(mask, t->masks[*level - 1], ((size_t)t->vocab + 31) / 32 * sizeof *mask);
-    walk(t, &t->tries[*level - 1], m, state, mask);
-    for (int i = 0; i < t->num_ends && matcher_may_end(m, state); i++)
-        mask[t->end_list[i] / 32] |= 1u << (t->end_list[i] % 32);
+    w->at = i;
+    *work -= (int64_t)((i - first) / NODES_OF_WORK + (matcher_work(m) - begin) + 1);
+    if (i < trie->num && !over) {
+        *work = *work < 0 ? *work : 0;
+        return MASK_MORE;
+    }
+    return over || (w->limit && is_empty(mask, t->vocab)) ? MASK_LIMIT : MASK_DONE;
 }

@@ -28,7 +28,8 @@ const char *finish_name(enum finish_reason why) {
     case FINISH_LENGTH: return "length";
     case FINISH_CANCELLED: return "abort"; // in logs and metrics only
     case FINISH_ERROR:
-    case FINISH_FORBIDDEN: return "error";
+    case FINISH_FORBIDDEN:
+    case FINISH_LIMIT: return "error";
     case FINISH_NONE: break;
     }
     return "none";

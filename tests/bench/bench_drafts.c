@@ -44,11 +44,13 @@ static bool forced_accept(void *state, token_id token) {
     return true;
 }
 
-static void forced_mask(void *state, uint32_t *bits, int vocab) {
+static enum mask_result forced_mask(void *state, uint32_t *bits, int vocab, int64_t *work) {
+    (void)work;
     const struct forced *f = state;
     int at = f->position < f->work->num_output ? f->position : f->work->num_output - 1;
     memset(bits, 0, ((size_t)vocab + 31) / 32 * sizeof *bits);
     bits[f->work->output[at] / 32] |= 1u << f->work->output[at] % 32;
+    return MASK_DONE;
 }
 
 static void forced_rollback(void *state, int n) { ((struct forced *)state)->position -= n; }

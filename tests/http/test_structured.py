@@ -265,6 +265,40 @@ def test_a_dead_end_ends_its_request_alone(server):
     assert response.status == 200 and b"no_token_allowed" in response.body, response.body  # after the letters
 
 
+NESTED = 'root ::= (b "x"?){1,60}\nb ::= (c "y"?){1,60}\nc ::= ([^"] "z"?){1,60}'  # ever more ways to read a text
+
+
+def test_a_mask_beyond_its_bound_ends_its_request_alone(server):
+    """Whatever was sampled, the bound is the grammar's fault and says so; equal requests end alike; who runs beside notices nothing."""
+    beside = {"guided_regex": "[a-z]{40}", "max_tokens": 60, "temperature": 0}
+    alone = complete(server, **beside)[0]["text"]
+    bombs = [{"prompt": "The fox", "guided_grammar": NESTED, "max_tokens": 64, "temperature": 1, "seed": seed} for seed in range(6)]
+    with ThreadPoolExecutor(12) as pool:
+        ends = [pool.submit(server.post, COMPLETIONS, bomb) for bomb in bombs * 2]
+        others = [pool.submit(complete, server, **beside) for _ in range(3)]
+        ends = [end.result() for end in ends]
+        assert [f.result()[0]["text"] for f in others] == [alone] * 3
+    assert 400 in {end.status for end in ends}
+    for end, again in zip(ends, ends[6:]):
+        assert end.status in (200, 400) and end.status == again.status
+        if end.status == 200:
+            assert end.json()["choices"][0]["text"] == again.json()["choices"][0]["text"]
+        else:
+            check_error(end, 400, code="no_token_allowed")
+            assert "grammar" in end.json()["error"]["message"]
+    over = next(bomb for bomb, end in zip(bombs, ends) if end.status == 400)
+    body = server.post(COMPLETIONS, over | {"stream": True}).body
+    assert b"no_token_allowed" in body and body.endswith(b"data: [DONE]\n\n"), body
+
+
+@pytest.mark.parametrize("expression", ["((.{1,60}){1,60}){1,60}", "(([a-z ]{1,90}){1,90}){1,90}", "((.{0,99}){0,99}){0,99}"])
+def test_nested_counts(server, expression):
+    """Counts of counts are one count."""
+    for seed in range(3):
+        text = complete(server, guided_regex=expression, max_tokens=64, temperature=1, seed=seed)[0]["text"]
+        assert re.fullmatch("[a-z ]+" if "a-z" in expression else "[^\r\n]*", text), text
+
+
 def test_too_many_ways(server):
     """What is too large is said of the grammar, at its field."""
     wide = "start: " + " | ".join(f"r{i}" for i in range(3000)) + "".join(f'\nr{i}: "a" s{i}\ns{i}: "b{i}"' for i in range(3000))

@@ -232,11 +232,13 @@ static inline bool driver_filter_accept(void *state, token_id token) {
 
 static inline void driver_filter_rollback(void *state, int n) { *(int *)state -= n; }
 
-static inline void driver_filter_mask(void *state, uint32_t *bits, int vocab) {
+static inline enum mask_result driver_filter_mask(void *state, uint32_t *bits, int vocab, int64_t *work) {
+    (void)work;
     memset(bits, 0, ((size_t)vocab + 31) / 32 * sizeof *bits);
     for (int v = 0; v < vocab; v++)
         if ((v + *(int *)state) % 3 == 0)
             bits[v / 32] |= 1u << v % 32;
+    return MASK_DONE;
 }
 
 // A grammar that forbids two tokens of three, other ones at each position. The request's that gets it.

@@ -59,12 +59,14 @@ static bool thirds_accept(void *state, token_id token) {
     return true;
 }
 
-static void thirds_mask(void *state, uint32_t *bits, int vocab) {
+static enum mask_result thirds_mask(void *state, uint32_t *bits, int vocab, int64_t *work) {
+    (void)work;
     const struct thirds *t = state;
     memset(bits, 0, ((size_t)vocab + 31) / 32 * sizeof *bits);
     for (int v = 0; v < vocab; v++)
         if ((v + t->position) % 3 == 0)
             bits[v / 32] |= 1u << v % 32;
+    return MASK_DONE;
 }
 
 static void thirds_rollback(void *state, int n) {

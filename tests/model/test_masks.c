@@ -61,7 +61,8 @@ static bool latched_accept(void *state, token_id token) {
     return token % 4 == latch.asked % 4;
 }
 
-static void latched_mask(void *state, uint32_t *bits, int vocab) {
+static enum mask_result latched_mask(void *state, uint32_t *bits, int vocab, int64_t *work) {
+    (void)work;
     struct timespec until;
     clock_gettime(CLOCK_REALTIME, &until);
     until.tv_sec += 20; // so that a failure is one
@@ -77,6 +78,7 @@ static void latched_mask(void *state, uint32_t *bits, int vocab) {
     latch.given++;
     pthread_mutex_unlock(&latch.lock);
     (void)state;
+    return MASK_DONE;
 }
 
 static const token_id prompt[] = {1, 403, 407};

@@ -381,10 +381,12 @@ static bool even_accept(void *state, token_id token) {
     (*(int *)state)++;
     return token % 2 == 0;
 }
-static void even_mask(void *state, uint32_t *bits, int vocab) {
+static enum mask_result even_mask(void *state, uint32_t *bits, int vocab, int64_t *work) {
     (void)state;
+    (void)work;
     for (int i = 0; i < (vocab + 31) / 32; i++)
         bits[i] = 0x55555555;
+    return MASK_DONE;
 }
 static void even_free(void *state) { *(int *)state += 1000; }
 
@@ -434,9 +436,11 @@ static bool refusing_accept(void *state, token_id token) {
     ++*position;
     return true;
 }
-static void refusing_mask(void *state, uint32_t *bits, int vocab) {
+static enum mask_result refusing_mask(void *state, uint32_t *bits, int vocab, int64_t *work) {
     (void)state;
+    (void)work;
     memset(bits, 0xff, ((size_t)vocab + 31) / 32 * sizeof *bits);
+    return MASK_DONE;
 }
 static void refusing_rollback(void *state, int n) { *(int *)state -= n; }
 
@@ -468,6 +472,95 @@ static void refused(void) {
         assert_memory_equal(out.tokens, plain.tokens, (size_t)out.num * sizeof(token_id));
     }
     close_service(&s);
+}
+
+// A filter whose every mask is late until another request has so many tokens more: it allows even ones.
+enum { AHEAD = 4 };
+static atomic_int others, masks_asked;
+struct late {
+    int position;
+    bool late, never;
+};
+
+static bool late_accept(void *state, token_id token) {
+    ((struct late *)state)->position++;
+    return token % 2 == 0;
+}
+
+static enum mask_result late_mask(void *state, uint32_t *bits, int vocab, int64_t *work) {
+    struct late *l = state;
+    masks_asked++;
+    if (l->never || (l->late && others < AHEAD * (l->position + 1))) {
+        *work = 0;
+        memset(bits, 0, ((size_t)vocab + 31) / 32 * sizeof *bits);
+        return MASK_MORE;
+    }
+    return even_mask(state, bits, vocab, work);
+}
+
+static struct request *late_request(uint64_t id, bool late, bool never) {
+    struct request_params p = {
+        .id = id,
+        .prompt = (token_id[]){1, 403, 407},
+        .num_prompt = 3,
+        .max_output = 10,
+        .sampling = {.temperature = 1, .top_p = 1, .repetition_penalty = 1, .logprobs = 1}};
+    struct late *l = malloc(sizeof *l);
+    *l = (struct late){0, late, never};
+    p.filter = malloc(sizeof *p.filter);
+    *p.filter = (struct token_filter){l, late_accept, late_mask, NULL, free, NULL};
+    return request_new(&p, 16);
+}
+
+// Steps go on without a row whose mask is late; what it gets is what it gets in time. One that leaves is asked no more.
+static void late_masks(void) {
+    char record[] = "/tmp/quire-record-XXXXXX";
+    int fd = mkstemp(record);
+    assert_true(fd >= 0);
+    close(fd);
+    struct setup s = open_service(24, record);
+    struct err err = {0};
+    struct output in_time = {0}, out[3] = {{0}};
+    assert_int_equal(service_submit(s.service, late_request(1, false, false), &err), STATUS_OK);
+    while (collect(s.service, &in_time, 1) == 0)
+        ;
+    assert_true(in_time.finish == FINISH_LENGTH && in_time.num == 10);
+    others = 0;
+    assert_int_equal(service_submit(s.service, late_request(2, true, false), &err), STATUS_OK);
+    assert_int_equal(service_submit(s.service, make(3, 2, LONG), &err), STATUS_OK);
+    assert_int_equal(service_submit(s.service, late_request(4, false, true), &err), STATUS_OK);
+    for (int finished = 0; finished < 2; others = out[1].num) {
+        finished += collect(s.service, out, 2);
+        assert_true(out[0].num * AHEAD <= out[1].num);
+    }
+    assert_true(out[0].finish == FINISH_LENGTH && out[0].num == in_time.num);
+    assert_memory_equal(out[0].tokens, in_time.tokens, sizeof in_time.tokens);
+    assert_memory_equal(out[0].logprob, in_time.logprob, sizeof in_time.logprob);
+    assert_true(out[1].finish == FINISH_LENGTH && out[1].num == LONG);
+    assert_true(!out[2].finished && out[2].num == 0);
+    service_cancel(s.service, 4, FINISH_CANCELLED); // nothing else is left to wake the engine
+    while (!out[2].finished)
+        collect(s.service, out, 2);
+    assert_int_equal(out[2].finish, FINISH_CANCELLED);
+    int asked = masks_asked;
+    usleep(2000);
+    assert_int_equal(masks_asked, asked);
+    close_service(&s);
+    uint64_t plans;
+    if (service_replay(record, &plans, &err) != STATUS_OK)
+        fail_msg("%s", err.msg);
+    assert_true(plans >= LONG);
+    unlink(record);
+}
+
+static void test_late_masks(void **state) {
+    (void)state;
+    late_masks();
+    depth = 2;
+    late_masks();
+    stages = 2;
+    late_masks();
+    stages = depth = 0;
 }
 
 static void test_refusing_filter(void **state) {
@@ -635,6 +728,7 @@ int main(void) {
         cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_filter),
         cmocka_unit_test(test_refusing_filter),
+        cmocka_unit_test(test_late_masks),
         cmocka_unit_test(test_stopped),
         cmocka_unit_test(test_device_failure),
         cmocka_unit_test(test_close_in_flight),

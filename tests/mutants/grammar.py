@@ -40,10 +40,16 @@ ROWS = [
     (TRIE, "c < 0x20 || c == '\"' || c == '\\\\'", "c < 0x20", "test_grammar"),  # quotes are plain
     (TRIE, "for (int32_t id = n->token; id >= 0; id = t->same[id])", "for (int32_t id = n->token; id >= 0; id = -1)",
             "test_grammar"),  # of two tokens with the same bytes one is forgotten
-    (TRIE, "if (next < 0 || (matcher_takes_plain", "if (next >= 0 && (matcher_takes_plain", "test_grammar"),  # plain tokens that are not allowed
+    (TRIE, "if (next < 0 || matcher_walk_work(m) > LEVEL_WORK ||", "if (matcher_walk_work(m) > LEVEL_WORK ||", "test_grammar"),  # plain tokens that are not allowed
     (TRIE, "if (++chars == level_chars[level + 1])", "if (++chars >= 1)", "test_grammar"),  # longer runs than may be
     (CONSTRAINT, "f->num -= (size_t)n;", "f->num -= 1;", "test_server_structured"),  # one draft is taken back, not all
-    (CONSTRAINT, "matcher_notes(c->matcher, c->owners[slot])[0] = 0;", ";", "test_server_structured"),  # another state's mask
+    (CONSTRAINT, "*matcher_note(c->matcher, c->owners[c->next_mask]) = 0;", ";", "test_server_structured"),  # another state's mask
+    (MATCHER, "if (!l || !l->quiet || l->body", "if (!l || l->body", "test_grammar"),  # more is allowed than can be read
+    (MATCHER, "if (e->walk != m->walk)", "if (e->walk == 0)", "test_grammar"),  # what is known already decides
+    (MATCHER, "} else if (m->g->dfas[stop->a].quiet[t->sub]) {", "} else if (m->g->dfas[stop->a].plain[t->sub]) {", "test_grammar"),  # likewise of automata
+    (MATCHER, "threads[j].stack = frame_number_of[threads[j].stack];", "threads[j].stack = frame_number_of[0];", "test_grammar"),  # who waits is another
+    (NETWORK, "(n.min == 0 ? in.min <= 1 :", "(n.min == 0 ? true :", "test_grammar"),  # counts between are taken
+    (TRIE, "over || (w->limit &&", "(w->limit &&", "test_grammar"),  # half a mask is taken for a whole one
     (CACHE, "made ? &c->counts.compiled : &c->counts.refused", "&c->counts.compiled", "test_server_structured"),  # what is refused counts as compiled
     (CACHE, "buf_int(&key, style->max_blanks);", "", "test_server_structured"),  # blanks where none may be
     (OUTPUT, "if (json_is_string(one) && !(json_name(one) && json_object_get(properties, json_name(one))))", "if (json_is_string(one) && !json_name(one))", "test_server_structured"),  # an argument that is asked for cannot be written

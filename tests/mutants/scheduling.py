@@ -210,8 +210,15 @@ ROWS = [
     (BATCH, "    for (int j = item->num_drafts; j > 0; j--)\n        token_counts_take_back(&r->counts, r->tokens[known + j - 1]);\n", "",
             "test_drafts"),  # penalties count rejected drafts
     (BATCH, "bits + (size_t)j * step_mask_words(b->vocab) : NULL;", "bits : NULL;", "test_drafts"),  # drafts have the mask of the first row
-    (BATCH, " && accepted == j - 1 &&", " &&", "test_drafts"),  # a filter takes a draft behind one that it refused
-    (BATCH, "m->filter->rollback(m->filter->state, accepted);", "m->filter->rollback(m->filter->state, m->num_drafts);",
+    (BATCH, "mask_job_is_late(m) ? ITEM_LATE", "false ? ITEM_LATE", "test_service"),  # a token without a mask
+    (SCHED, "s->kv->has_state ? kv_rollback(s->kv, &r->seq)", "false ? 0", "test_simulator"),  # a state with a token that was none
+    (SCHED, "    if (over)\n        sched_start_over(s, r);", "", "test_simulator"),  # likewise without drafts
+    (SCHED, "    sched_ready(s, r);\n    if (r->state == REQUEST_RUNNING)", "    if (r->state == REQUEST_RUNNING)", "test_simulator"),  # late for ever
+    (POLICY, "    if (r->late)\n        return 0;", "", "test_simulator"),  # a row is planned before its mask is there
+    (POLICY, "        if (r->late) // S16\n            continue;", "", "test_simulator"),  # likewise from the queue
+    (POLICY, "c->has_next_hash && !c->late &&", "c->has_next_hash &&", "test_simulator"),  # others wait for whom nobody computes
+    (MASKS, "    w->unwanted = w->working == r;", "", "test_service"),  # a filter is asked when it is freed
+    (BATCH, "f->rollback(f->state, accepted);", "f->rollback(f->state, m->num_drafts);",
             "test_drafts"),  # a filter takes back more than it accepted
     (BATCH, "int sample = b->sample_row[i] >= 0 ? b->sample_row[i] : b->first_row[i + 1];", "int sample = b->first_row[i + 1] - (b->sample_row[i] >= 0);",
             "test_drafts"),  # only the row of the last draft says what comes

@@ -113,7 +113,7 @@ ROWS = [
     # ---- why a request ends
     (BATCH, "left[t / 32] |= mask ? mask[t / 32] & 1u << (t % 32) : 1u << (t % 32);", "left[t / 32] |= 1u << (t % 32);", "test_batch"),  # the mask is not seen
     (BATCH, "if (b->step.entries[i].add == -INFINITY)", "if (b->step.entries[i].add < 0)", "test_batch"),  # a token that is only less likely
-    (SCHED, "out->failed[i] == ITEM_FORBIDDEN ? FINISH_FORBIDDEN : FINISH_ERROR", "FINISH_ERROR", "test_scheduler"),  # bans are called the engine's fault
+    (SCHED, "out->failed[i] == ITEM_FORBIDDEN ? FINISH_FORBIDDEN", "out->failed[i] == ITEM_FORBIDDEN ? FINISH_ERROR", "test_scheduler"),  # bans are called the engine's fault
     # ---- what a connection may do
     ("server/http/limits.c", "c->credit + earned < BURST ? c->credit + (int)earned : BURST", "c->credit + (int)earned", "test_server_limits"),  # an hour saves up requests
     ("server/http/limits.c", "    c->credit--;\n", "", "test_server_limits"),  # no limit

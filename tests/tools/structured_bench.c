@@ -33,7 +33,8 @@ static void walk_text(struct walk *w, struct constraint *c, const char *text) {
     for (size_t i = 0; i <= ids.len && ok; i++) {
         token_id id = i < ids.len ? ids.ids[i] : end;
         double begin = now_us();
-        f->mask(f->state, w->mask, w->vocab);
+        int64_t work = INT64_MAX;
+        f->mask(f->state, w->mask, w->vocab, &work);
         json_array_append_new(w->masks, json_real(now_us() - begin));
         ok = w->mask[id / 32] >> (id % 32) & 1;
         ok = ok && (i == ids.len || f->accept(f->state, id));

@@ -24,6 +24,12 @@ static inline bool ready(void) {
     return trie != NULL;
 }
 
+// A mask in one go.
+static inline void whole_mask(const struct token_filter *f, uint32_t *mask, int vocab) {
+    int64_t work = INT64_MAX;
+    assert_int_equal(f->mask(f->state, mask, vocab, &work), MASK_DONE);
+}
+
 // The byte that brings a text nearer to its end: the next one of the mark around strings, or one that closes something.
 static inline char closing_byte(const struct buf *out) {
     size_t len = strlen(OUTPUT_QUOTE) - 1;
@@ -44,7 +50,7 @@ static inline void write_text(struct constraint *c, struct buf *out) {
         bool may_end = false, closing = step > 60 || draw(8) == 0;
         char byte = closing ? closing_byte(out) : 0;
         token_id closer = -1;
-        f->mask(f->state, mask, vocab);
+        whole_mask(f, mask, vocab);
         for (token_id id = 0; id < vocab; id++) {
             if (!(mask[id / 32] >> (id % 32) & 1))
                 continue;
@@ -91,7 +97,7 @@ static inline bool takes(struct constraint *c, const char *text, size_t len) {
         taken = filter->accept(filter->state, ids.ids[k]);
     ends = filter->done(filter->state);
     if (taken && !ends)
-        filter->mask(filter->state, mask, vocab);
+        whole_mask(filter, mask, vocab);
     for (token_id id = 0; taken && id < vocab; id++)
         ends |= (mask[id / 32] >> (id % 32) & 1) && tokenizer_is_end(tokenizer, id);
     token_buf_free(&ids);

@@ -374,12 +374,15 @@ static void check_masks(struct grammar *g, const struct token_trie *trie, int st
     struct matcher *m = matcher_new(g);
     int vocab = token_trie_vocab(trie);
     uint32_t *mask = malloc(((size_t)vocab + 31) / 32 * sizeof *mask);
+    struct token_walk w;
     int32_t state = matcher_start(m);
     for (int step = 0; step < steps; step++) {
-        int32_t level = matcher_notes(m, state)[1];
         token_id choice = -1;
         uint32_t num = 0;
-        token_trie_mask(trie, m, state, &level, mask);
+        token_walk_begin(&w, trie, m, state, mask);
+        int64_t work = 10;
+        while (token_walk_run(&w, trie, m, &work, mask) == MASK_MORE)
+            work = 1 + draw(1000);
         for (token_id id = 0; id < vocab; id++) {
             size_t len;
             const char *bytes = token_trie_bytes(trie, id, &len);
@@ -388,12 +391,12 @@ static void check_masks(struct grammar *g, const struct token_trie *trie, int st
                 ok = matcher_may_end(m, state);
             if (ok != (mask[id / 32] >> (id % 32) & 1))
                 fail_msg("token %d '%.*s' at step %d: %d by its bytes (level %d)", id, (int)len, bytes, step,
-                         ok, level);
+                         ok, w.level);
             if (ok && len && draw(++num) == 0)
                 choice = id;
         }
         if (choice < 0) { // only the end is left
-            assert_true(matcher_may_end(m, state));
+            assert_true(matcher_may_end(m, state) || w.limit);
             state = matcher_start(m);
             continue;
         }
@@ -401,8 +404,8 @@ static void check_masks(struct grammar *g, const struct token_trie *trie, int st
         const char *bytes = token_trie_bytes(trie, choice, &len);
         state = matcher_text(m, state, bytes, len);
         if (step % 50 == 49) {
-            matcher_trim(m, 0);
-            state = matcher_start(m);
+            assert_true(matcher_keep(m, &state, 1));
+            assert_int_equal(state, 0);
         }
     }
     free(mask);
@@ -449,6 +452,16 @@ static void test_masks(void **state) {
     }
     check_masks(made(b, gb_repeat(b, gb_alt_of(b, gb_alt(b, words, 40), gb_json_string(b, 0, 5)), 1, -1)),
                 trie, 300);
+    // Plain text that can be read in ever more ways, up to the bound: what the mask has is taken.
+    for (int i = 0; i < 2; i++) {
+        b = builder(JSON_ORDER_SCHEMA);
+        struct code_range quote[] = {{'"', '"'}};
+        expr many = i ? gb_dfa(b, dfa_regex("[^\"]+", 5, true, &err))
+                      : gb_repeat(b, gb_chars(b, quote, 1, true), 1, 60);
+        for (int depth = 0; depth < 3; depth++)
+            many = gb_repeat(b, gb_seq_of(b, many, gb_repeat(b, gb_text(b, "\n"), 0, 1)), 1, 60);
+        check_masks(made(b, many), trie, 100);
+    }
     token_trie_free(trie);
     tokenizer_free(t);
 }
@@ -487,6 +500,79 @@ static void test_nested_counts(void **state) {
             grammar_free(g);
         }
     }
+    struct grammar_builder *b = builder(JSON_ORDER_SCHEMA);
+    expr part = gb_text(b, "x");
+    for (int i = 0; i < 3; i++)
+        part = gb_repeat(b, part, 1, 60);
+    struct grammar *g = made(b, part);
+    struct matcher *m = matcher_new(g);
+    int32_t at = matcher_start(m);
+    for (int i = 0; i < 1000; i++)
+        at = matcher_step(m, at, 'x');
+    assert_true(at >= 0 && matcher_work(m) < 10000);
+    matcher_free(m);
+    grammar_free(g);
+}
+
+static enum mask_result walk_whole(const struct token_trie *trie, struct matcher *m, int32_t state,
+                                   uint32_t *mask, int64_t slice) {
+    struct token_walk w;
+    enum mask_result result;
+    token_walk_begin(&w, trie, m, state, mask);
+    do {
+        int64_t work = slice;
+        result = token_walk_run(&w, trie, m, &work, mask);
+        assert_true(result != MASK_MORE || work <= 0);
+    } while (result == MASK_MORE);
+    return result;
+}
+
+// A mask's work has a bound, and what comes of it depends neither on what the matcher knew before nor on the slices.
+static void test_mask_work(void **state) {
+    (void)state;
+    struct err err = {0};
+    const char *path = test_data("tokenizers/ggml-vocab/ggml-vocab-gpt-2.gguf");
+    if (!path)
+        skip();
+    struct tokenizer *t = tokenizer_open(path, &err);
+    struct token_trie *trie = token_trie_new(t);
+    struct grammar_builder *b = builder(JSON_ORDER_SCHEMA);
+    expr any = gb_chars(b, NULL, 0, true);
+    // An 'a', and so many characters behind it: the places of all that came are told apart.
+    struct grammar *g =
+        made(b, gb_seq_of(b, gb_repeat(b, any, 0, -1), gb_text(b, "a"), gb_repeat(b, any, 3000, 3000)));
+    size_t bytes = ((size_t)token_trie_vocab(trie) + 31) / 32 * sizeof(uint32_t);
+    uint32_t *cold = malloc(bytes), *warm = malloc(bytes);
+    int limits = 0;
+    struct matcher *knows = matcher_new(g);
+    int32_t known = matcher_start(knows);
+    for (int num = 0; num < 1200; num += 200) {
+        struct matcher *fresh = matcher_new(g);
+        int32_t at = matcher_start(fresh);
+        for (int i = 0; i < num; i++)
+            at = matcher_step(fresh, at, 'a');
+        enum mask_result result = walk_whole(trie, fresh, at, cold, INT64_MAX);
+        uint64_t work = matcher_walk_work(fresh);
+        for (int again = 0; again < 2; again++) {
+            assert_int_equal(walk_whole(trie, knows, known, warm, again ? 100 : 50000), result);
+            assert_int_equal(matcher_walk_work(knows), work);
+            assert_memory_equal(cold, warm, bytes);
+        }
+        assert_true(result == MASK_DONE || work > MASK_WORK);
+        assert_true(matcher_work(fresh) < 2 * MASK_WORK); // and so much it did
+        limits += result == MASK_LIMIT;
+        for (int i = 0; i < 200; i++)
+            known = matcher_step(knows, known, 'a');
+        assert_true(matcher_keep(knows, &known, 1));
+        matcher_free(fresh);
+    }
+    assert_true(limits > 0 && limits < 6);
+    matcher_free(knows);
+    free(cold);
+    free(warm);
+    grammar_free(g);
+    token_trie_free(trie);
+    tokenizer_free(t);
 }
 
 int main(void) {
@@ -497,6 +583,7 @@ int main(void) {
         cmocka_unit_test(test_objects),       cmocka_unit_test(test_arrays),
         cmocka_unit_test(test_without),       cmocka_unit_test(test_masks),
         cmocka_unit_test(test_nested_counts), cmocka_unit_test(test_many_texts),
+        cmocka_unit_test(test_mask_work),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

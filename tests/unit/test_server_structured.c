@@ -189,17 +189,18 @@ static void test_rollback(void **state) {
     int vocab = tokenizer_vocab(tokenizer);
     size_t words = (size_t)vocab / 32 + 1;
     uint32_t *masks[64], *again = calloc(words, sizeof *again);
-    int num = 0;
+    int num = 0, back = 0; // tokens accepted; that can be taken back
     for (int step = 0; step < 500; step++) {
-        if (num && (num == 60 || draw(3) == 0 || f->done(f->state))) {
-            int n = 1 + (int)draw((uint32_t)num);
+        if (back && (num == 60 || draw(3) == 0 || f->done(f->state))) {
+            int n = 1 + (int)draw((uint32_t)back);
             f->rollback(f->state, n);
+            back -= n;
             for (; n > 0; n--)
                 free(masks[--num + 1]);
         }
         if (num == 0 && step == 0)
             masks[0] = calloc(words, sizeof **masks);
-        f->mask(f->state, step == 0 ? masks[0] : again, vocab);
+        whole_mask(f, step == 0 ? masks[0] : again, vocab);
         if (step)
             assert_memory_equal(again, masks[num], words * sizeof *again);
         token_id choice = -1;
@@ -211,8 +212,9 @@ static void test_rollback(void **state) {
         if (choice < 0)
             continue;
         assert_true(f->accept(f->state, choice));
+        back += back < MAX_DRAFTS;
         masks[++num] = calloc(words, sizeof **masks);
-        f->mask(f->state, masks[num], vocab);
+        whole_mask(f, masks[num], vocab);
     }
     for (; num >= 0; num--)
         free(masks[num]);

@@ -11,6 +11,9 @@
 // Some requests have drafts, right and wrong ones, that steps verify: the fake device writes cells for wrong tokens, too,
 // and samples behind them, which must leave no trace.
 //
+// Of requests that see their tokens the device is sometimes late with a mask: then the row's token is not one, and is computed
+// again when the mask is there.
+//
 // QUIRE_SIM_REQUESTS: how many requests in all. QUIRE_SIM_SEED: only the scenario of this seed, as printed by
 // a failure.
 //
@@ -80,6 +83,7 @@ struct client {
     int num_preemptions;
     int num_passed; // plans since it could decode and did not
     bool started, cancelled, failed;
+    bool has_mask;    // of its next token: it was late
     int updates_left; // a cancelled request is gone within so many updates
 };
 
@@ -103,7 +107,8 @@ struct sim {
     bool late; // the device runs a plan when it is waited for
     // Requests arrive with preemptions on their account, or the last few would hardly ever be seen.
     bool tired;
-    unsigned fail_every; // items, 0: never
+    unsigned fail_every;              // items, 0: never
+    unsigned late_every, ready_every; // items whose masks are late, 0: none; iterations until one is there
     struct client *clients[MAX_LIVE];
     int free_ids[MAX_LIVE], num_free_ids;
     int live[MAX_LIVE], live_at[MAX_LIVE], num_live;
@@ -120,7 +125,8 @@ static struct {
     uint64_t cancel_new, cancel_preempted, cancel_running, cancel_in_flight, cancel_again, failed,
         prompt_logprobs, deferred_victims;
     uint64_t passed_over, shared, full; // S13; steps with as many plans in flight as may be, over two
-    uint64_t drafts, accepted, none_right, all_right, stopped_inside, trimmed; // S15
+    uint64_t late, late_drafts, late_prompts, started_over, overtook_late, all_late; // S16
+    uint64_t drafts, accepted, none_right, all_right, stopped_inside, trimmed;       // S15
     uint64_t empty, finish_stop, finish_length;
     uint64_t given_back, window_hits, snapshots, restored, rolled_back, longer_than_pool;
 } seen;
@@ -318,10 +324,11 @@ static void check_pages(struct sim *m, const struct request *r) {
 
 static void check_state(struct sim *m) {
     const struct kv_seq *seqs[MAX_LIVE];
-    int num_seqs = 0, num_running = 0;
+    int num_seqs = 0, num_running = 0, num_late = 0;
     int64_t waiting_tokens = 0;
     for (int i = 0; i < m->num_live; i++) {
         const struct request *r = m->clients[m->live[i]]->r;
+        num_late += r->late;
         if (r->state == REQUEST_WAITING) {
             sim_check(r->seq.len == 0 && r->seq.reserved == 0 && r->num_in_flight == 0 &&
                       r->num_pending == 0 && r->num_computed == 0);
@@ -336,7 +343,7 @@ static void check_state(struct sim *m) {
         sim_check(r->num_in_flight > 0 || (r->num_pending == 0 && r->num_resolved == r->num_computed));
         check_pages(m, r);
     }
-    sim_check(waiting_tokens == m->s->waiting_tokens);
+    sim_check(waiting_tokens == m->s->waiting_tokens && num_late == sched_num_late(m->s));
     sim_check(num_running == m->s->running.len && num_running <= m->config.max_running);
     int broken_rule = kv_check(&m->kv, seqs, num_seqs);
     sim_check(broken_rule == 0);
@@ -367,6 +374,8 @@ static bool may_be_deferred(const struct sim *m, const struct request *x, int ne
         return false;
     for (const struct request *c = m->s->running.head; c; c = c->next) {
         int end = (c->seq.num_hashed + 1) * bs;
+        if (c->late) // nobody waits for those
+            continue;
         if (m->kv.has_state) { // of states only the last of the prompt is sure to come
             end = last_boundary(m, c);
             if (c->num_resolved > end || end == 0 || end != last_boundary(m, x) || next * bs >= end)
@@ -406,12 +415,12 @@ static void note_before(const struct sim *m, struct before_step *b) {
         b->running[i] = r;
         b->in_flight[i] = r->num_in_flight;
         b->drafts[i] = r->num_drafts;
-        b->decodes[i] = r->num_tokens - r->num_computed == 1 && r->num_tokens < r->max_tokens &&
+        b->decodes[i] = !r->late && r->num_tokens - r->num_computed == 1 && r->num_tokens < r->max_tokens &&
                         !((r->counts.list || r->drafter || !m->config.async) && r->num_pending);
         b->num_decodes += b->decodes[i];
         decoding += b->decodes[i] || r->num_pending > 0;
         int end = sched_compute_end(r) < r->num_tokens ? sched_compute_end(r) : r->num_tokens;
-        b->backlog += b->decodes[i] || r->num_pending > 0 ? 0 : end - r->num_computed;
+        b->backlog += b->decodes[i] || r->num_pending > 0 || r->late ? 0 : end - r->num_computed;
         int blocks = kv_blocks_for(&m->kv, known) - r->seq.len, pages = -r->seq.reserved;
         for (int g = 0; g < m->kv.config.num_groups; g++)
             pages += m->kv.config.groups[g].kind != KV_STATE && blocks > 0 ? blocks : 0;
@@ -449,7 +458,7 @@ static void check_plan(struct sim *m, const struct plan *p, const struct before_
         struct client *c = client_of(m, r);
         bool old = false;
         int end = it->first + it->num_new;
-        sim_check(r->state == REQUEST_RUNNING && !in_plan[r->id]);
+        sim_check(r->state == REQUEST_RUNNING && !in_plan[r->id] && !r->late);
         in_plan[r->id] = true;
         sim_check(it->num_new >= 1 && it->first_logit >= 0 && it->first_logit <= it->num_new);
         sim_check(end == r->num_computed && end <= r->num_tokens - it->needs_token);
@@ -477,8 +486,9 @@ static void check_plan(struct sim *m, const struct plan *p, const struct before_
         if (!old) {
             for (const struct request *x = m->s->waiting.head; x; x = x->next)
                 if (comes_before(m, x, r)) {
-                    sim_check(may_be_deferred(m, x, -1));
-                    seen.out_of_order++;
+                    sim_check(x->late || may_be_deferred(m, x, -1));
+                    seen.out_of_order += !x->late;
+                    seen.overtook_late += x->late;
                 }
             // It would compute what is on its way.
             sim_check(!may_be_deferred(m, r, it->first / m->kv.config.block_size));
@@ -675,6 +685,17 @@ static void resolve(struct sim *m) {
         }
         if (!it->needs_token)
             continue;
+        if (!failed[i] && m->late_every > 0 && !c->has_mask && request_sees_tokens(it->req) &&
+            one_in(m->late_every)) {
+            failed[i] = ITEM_LATE;
+            tokens[n++] = (token_id)rnd(VOCAB); // whatever was sampled without a mask
+            seen.late += heard;
+            seen.late_drafts += heard && it->num_drafts > 0;
+            seen.late_prompts += heard && it->num_new > 1 + it->num_drafts;
+            seen.started_over += heard && m->kv.has_state && it->num_drafts == 0;
+            continue;
+        }
+        c->has_mask = false;
         int num = 1, known = it->num_new - it->num_drafts;
         while (num <= it->num_drafts && job->sampled[i][num - 1] == job->tokens[i][known + num - 1])
             num++;
@@ -718,6 +739,18 @@ static void propose(struct sim *m) {
         int taken = request_draft(r, drafts, num), room = r->max_tokens - r->num_tokens - 1;
         bool may = r->state == REQUEST_RUNNING && r->num_in_flight == 0 && room > 0;
         sim_check(taken == (!may ? 0 : num < room ? num : room) && taken == r->num_drafts);
+    }
+}
+
+// Some of the late masks, or one at least, are there.
+static void make_ready(struct sim *m, bool one) {
+    for (int i = 0; i < m->num_live; i++) {
+        struct request *r = m->clients[m->live[i]]->r;
+        if (r->late && (one || one_in(m->ready_every))) {
+            sched_ready(m->s, r);
+            client_of(m, r)->has_mask = true;
+            one = false;
+        }
     }
 }
 
@@ -795,6 +828,8 @@ static void scenario_init(struct sim *m) {
     m->late = one_in(2);
     m->tired = one_in(lengthy ? 2 : 4);
     m->fail_every = one_in(3) ? 300 : 0;
+    m->late_every = one_in(2) ? (unsigned)between(1, 12) : 0;
+    m->ready_every = (unsigned)between(1, 20);
     m->config = (struct sched_config){
         .policy = one_in(2) ? SCHED_FCFS : SCHED_PRIORITY,
         .max_running = lengthy   ? between(1, 4)
@@ -839,6 +874,7 @@ static void run_scenario(uint64_t seed, int num_bursts) {
             m->max_chunk = between(1, top_chunk);
         if (one_in(2))
             propose(m);
+        make_ready(m, false);
         struct before_step b;
         note_before(m, &b);
         const struct plan *plan = sched_step(m->s, m->max_chunk);
@@ -853,7 +889,9 @@ static void run_scenario(uint64_t seed, int num_bursts) {
             seen.full += m->num_jobs == m->depth && m->depth > 2;
         } else {
             seen.deferred_victims += m->s->running.len > 0 && m->num_jobs > 0;
-            sim_check(m->num_jobs > 0 || sched_idle(m->s)); // no deadlock
+            sim_check(m->num_jobs > 0 || sched_idle(m->s) || sched_num_late(m->s) > 0); // no deadlock
+            seen.all_late += m->num_jobs == 0 && !sched_idle(m->s);
+            make_ready(m, m->num_jobs == 0);
         }
         check_state(m);
         if (cancel_every > 0 && m->num_live > 0 && one_in(cancel_every))
@@ -913,6 +951,10 @@ static void test_traffic(void **state) {
     printf("  drafts %" PRIu64 ", right %" PRIu64 ", items without a right one %" PRIu64
            ", all right %" PRIu64 ", stopped inside %" PRIu64 ", trimmed %" PRIu64 "\n",
            seen.drafts, seen.accepted, seen.none_right, seen.all_right, seen.stopped_inside, seen.trimmed);
+    printf("  late masks %" PRIu64 ", of drafts %" PRIu64 ", of prompts %" PRIu64 ", started over %" PRIu64
+           ", overtaken %" PRIu64 ", all late %" PRIu64 "\n",
+           seen.late, seen.late_drafts, seen.late_prompts, seen.started_over, seen.overtook_late,
+           seen.all_late);
     printf("  empty outputs %" PRIu64 ", stop %" PRIu64 ", length %" PRIu64 "\n", seen.empty,
            seen.finish_stop, seen.finish_length);
     if (seed || want < 10000)
@@ -927,6 +969,8 @@ static void test_traffic(void **state) {
     assert_true(seen.passed_over > 0 && seen.full > 0 && (seen.shared > 0 || want < 100000));
     assert_true(seen.drafts > seen.accepted && seen.accepted > 0 && seen.none_right > 0 &&
                 seen.all_right > 0);
+    assert_true(seen.late > 0 && seen.late_drafts > 0 && seen.late_prompts > 0 && seen.started_over > 0 &&
+                seen.overtook_late > 0 && seen.all_late > 0);
     assert_true(seen.stopped_inside > 0 && seen.trimmed > 0 && seen.empty > 0);
     assert_true(seen.finish_stop > 0 && seen.finish_length > 0);
     assert_true(seen.given_back > 0 && seen.window_hits > 0 && seen.longer_than_pool > 0);

@@ -1,12 +1,13 @@
 // The runtime on a device. Every call of CUDA goes through ok(), which keeps the first error
 // (tests/tools/cuda_calls.py).
+#include "big_kernels.h"
 #include "launch.h"
 #include "rt_cublas.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { GEMM_WORKSPACE = 64 << 20, MAX_BIG_KERNELS = 128, MAX_PLANS = 256 };
+enum { GEMM_WORKSPACE = 64 << 20, MAX_PLANS = 256 };
 
 // A GEMM of cuBLASLt with the algorithm that it chose for these sizes.
 struct gemm_plan {
@@ -22,9 +23,8 @@ struct rt {
     cudaEvent_t marks[2], events[RT_EVENTS];
     cudaDeviceProp prop;
     char error[200];
-    bool capturing, overlap;          // overlap: a kernel may begin before the one before it has ended
-    const void *big[MAX_BIG_KERNELS]; // kernels that may use more than 48 KiB of shared memory
-    int num_big;
+    bool capturing, overlap; // overlap: a kernel may begin before the one before it has ended
+    struct big_kernels big;
     cublasLtHandle_t blas; // NULL: there is no cuBLASLt
     void *blas_workspace;
     struct gemm_plan plans[MAX_PLANS];
@@ -504,6 +504,7 @@ bool rt_matmul(struct rt *rt, const struct rt_gemm *g) {
 }
 
 void rt_test_order(int order) { (void)order; }
+void rt_test_dry(int num_sms, size_t memory) { (void)num_sms, (void)memory; }
 struct rt_copies rt_test_copies(void) {
     return {};
 }
@@ -512,23 +513,12 @@ struct rt_copies rt_test_copies(void) {
 
 cudaStream_t rt_stream(struct rt *rt) { return take(rt) ? rt->stream : NULL; }
 
-// Asks once per kernel for more than the 48 KiB of shared memory that every kernel may use.
-static void allow_shared(struct rt *rt, const void *kernel, size_t bytes) {
-    if (bytes <= 48 << 10)
-        return;
-    for (int i = 0; i < rt->num_big; i++)
-        if (rt->big[i] == kernel)
-            return;
-    ok(rt, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes),
-       "asking for shared memory");
-    if (rt->num_big < MAX_BIG_KERNELS)
-        rt->big[rt->num_big++] = kernel;
-}
-
 void rt_launch_raw(struct rt *rt, const void *kernel, const struct rt_grid *g, void *args) {
     if (!take(rt))
         return;
-    allow_shared(rt, kernel, g->shared);
+    if (size_t wish = big_kernels_wish(&rt->big, kernel, g->shared, rt->prop.sharedMemPerBlockOptin))
+        ok(rt, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)wish),
+           "asking for shared memory");
     cudaLaunchConfig_t config = {};
     config.gridDim = g->grid;
     config.blockDim = dim3((unsigned)g->threads);

@@ -27,6 +27,11 @@ static inline double product_bound(double bound) {
 
 static inline void *device_alloc(size_t bytes) {
     void *p = rt_alloc(rt, bytes);
+    struct err err = {0};
+    if (!p && rt_failed(rt)) // it gives no memory either
+        rt_wait(rt, 0, &err);
+    if (!p && err.code)
+        fail_msg("%s", err.msg);
     if (!p)
         fail_msg("no device memory for %zu bytes", bytes);
     return p;

@@ -152,6 +152,36 @@ static void test_batch_invariance(void **state) {
     }
 }
 
+// One kernel with more and with less shared memory, by turns, and by two of a device: as of a model and its draft model.
+static void test_shared_memory(void **state) {
+    (void)state;
+    enum { N = 24, K = 320, M = 20 };
+    static const int max_blocks[] = {4, 1, 4, 1}; // a block keeps fewer sums where more share a tile
+    struct err err = {0};
+    struct rt *both[] = {rt, rt_open(0, &err)};
+    assert_non_null(both[1]);
+    struct tensor t = random_tensor(DTYPE_BF16, N, K, 0.1f);
+    struct cuda_matrix w = matrix_alloc(DTYPE_BF16, N, K);
+    matrix_pack(&w, &t, 0, 0);
+    struct act_rows in = make_act_rows(w.layout, M, K, w.cols);
+    float *y = poisoned(sizeof(float) * M * N);
+    for (int i = 0; i < 8; i++) {
+        struct cuda_gemm a = {.w = w, .x = in.x, .m = M, .ldx = in.ld, .y = y, .ldy = N, .n = N};
+        struct rt *by = both[i / 2 % 2];
+        a.parts = make_parts(max_blocks[i % 4]);
+        cuda_gemm(by, &a);
+        rt_mark(by, 0);
+        if (rt_wait(by, 0, &err) != STATUS_OK)
+            fail_msg("launch %d: %s", i, err.msg);
+        free_parts(&a.parts);
+    }
+    free((void *)(uintptr_t)t.data);
+    free_act_rows(&in);
+    matrix_free(&w);
+    rt_free(rt, y);
+    rt_close(both[1]);
+}
+
 // act(gate) * up, and act(up)
 static void test_activations(void **state) {
     (void)state;
@@ -552,11 +582,17 @@ static void test_codes(void **state) {
 int main(void) {
     device_open();
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_shapes),      cmocka_unit_test(test_batch_invariance),
-        cmocka_unit_test(test_activations), cmocka_unit_test(test_logits),
-        cmocka_unit_test(test_wgmma),       cmocka_unit_test(test_dequant),
-        cmocka_unit_test(test_exponents),   cmocka_unit_test(test_w8a8),
-        cmocka_unit_test(test_codes),       cmocka_unit_test(test_w8a8_groups),
+        cmocka_unit_test(test_shared_memory),
+        cmocka_unit_test(test_shapes),
+        cmocka_unit_test(test_batch_invariance),
+        cmocka_unit_test(test_activations),
+        cmocka_unit_test(test_logits),
+        cmocka_unit_test(test_wgmma),
+        cmocka_unit_test(test_dequant),
+        cmocka_unit_test(test_exponents),
+        cmocka_unit_test(test_w8a8),
+        cmocka_unit_test(test_codes),
+        cmocka_unit_test(test_w8a8_groups),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -790,6 +790,32 @@ static void test_graph(void **) {
     rt_free(rt, d_out);
 }
 
+// What a device refuses fails, and says so; it does not run. Each on an rt of its own, as errors are kept.
+static void test_refused_launches(void **) {
+    struct rt_info info;
+    rt_describe(rt, &info);
+    const size_t more = info.shared_max + 128;
+    const struct rt_grid refused[] = {rt_grid_of(1, 65536, 32, 0),
+                                      rt_grid_of(0, 1, 32, 0),
+                                      rt_grid_of(1, 1, 1056, 0),
+                                      rt_grid_of(1, 1, 32, more),
+                                      {dim3(1, 1, 65536), 32, 0}};
+    for (const struct rt_grid &g : refused) {
+        struct err err = {};
+        struct rt *own = rt_open(0, &err);
+        assert_non_null(own);
+        float *out = (float *)rt_alloc(own, 32 * sizeof *out);
+        struct args a = {NULL, out, NULL, NULL, 0};
+        rt_launch(own, add_one, g, a);
+        rt_mark(own, 0);
+        assert_int_equal(rt_wait(own, 0, &err), STATUS_DEVICE);
+        if (!strstr(err.msg, "launching a kernel: invalid"))
+            fail_msg("%s", err.msg);
+        rt_free(own, out);
+        rt_close(own);
+    }
+}
+
 int main(void) {
     struct err err = {};
     if (!(rt = rt_open(0, &err))) {
@@ -797,15 +823,23 @@ int main(void) {
         return 1;
     }
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_mma),      cmocka_unit_test(test_ldmatrix), cmocka_unit_test(test_arithmetic),
-        cmocka_unit_test(test_graph),    cmocka_unit_test(test_e4m3),     cmocka_unit_test(test_count),
+        cmocka_unit_test(test_mma),
+        cmocka_unit_test(test_ldmatrix),
+        cmocka_unit_test(test_arithmetic),
+        cmocka_unit_test(test_graph),
+        cmocka_unit_test(test_e4m3),
+        cmocka_unit_test(test_count),
 #ifdef KD_WGMMA
         cmocka_unit_test(test_wgmma),
 #endif
 #ifndef __CUDACC__
-        cmocka_unit_test(test_refusals), cmocka_unit_test(test_poison),   cmocka_unit_test(test_race),
-        cmocka_unit_test(test_misuse),   cmocka_unit_test(test_early),
+        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_poison),
+        cmocka_unit_test(test_race),
+        cmocka_unit_test(test_misuse),
+        cmocka_unit_test(test_early),
 #endif
+        cmocka_unit_test(test_refused_launches), // last: a device may remember them
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     rt_close(rt);

@@ -148,6 +148,7 @@ ROWS = [
     (CUDA % "gemm_common.cuh", "    __syncthreads();\n    if (!*is_last)", "    if (!*is_last)", "test_emu_gemm"),  # staged: whether a block is the last is read before it is known
     (CUDA % "gemm_common.cuh", "parts + (n - 1) * NT * STAGED_THREADS", "parts + n % num * NT * STAGED_THREADS", "test_emu_gemm"),  # staged: parts in another order
     (CUDA % "gemm_common.cuh", "return most > 4 ? 2 : most > 2;", "return most > 4;", "test_emu_gemm"),  # staged: too little shared memory
+    (CUDA % "big_kernels.h", "    return most;", "    return most < bytes ? most : bytes;", "test_emu_gemm"),  # a kernel may have the shared memory of its first launch
     (CUDA % "gemm_wgmma.cu", "            kd_shared_fence();\n", "", "test_emu_gemm"),  # gemm of wgmma: copies are not fenced
     (CUDA % "gemm_wgmma.cu", "kd_copy_wait<DEPTH - 2>();", "kd_copy_wait<DEPTH - 1>();", "test_emu_gemm"),  # gemm of wgmma: a step is read before its copies land
     (CUDA % "gemm_wgmma.cu", "            __syncthreads(); // others' copies have landed, and the stage before has been multiplied\n", "", "test_emu_gemm"),  # gemm of wgmma: copies of other warps are not waited for

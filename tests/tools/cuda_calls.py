@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Every call of CUDA, cuBLASLt and NCCL in kernels/cuda is checked: rule 10 of kernels/cuda/README.md.
+"""Every call of CUDA, cuBLASLt and NCCL in kernels/cuda is checked: rule 10 of kernels/cuda/README.md. And a file launches blocks
+of as many threads as a kernel in it is bounded to (__launch_bounds__), in the same words.
 
 usage: cuda_calls.py FOLDER. A call counts as checked within ok(), blas_ok() or nccl_ok(), where its result is compared at once, or
 where it is kept as an error to look at. QUIET gives no error of its own. Prints what is not, and exits with 1.
@@ -61,15 +62,38 @@ def unchecked(text):
     return bad, num
 
 
+def arguments(text, opening):
+    parts, depth = [""], 0
+    for c in re.sub(r"<(\w+), ?(\w+)>", r"<\1;\2>", text[opening + 1:end_of(text, opening) - 1]):
+        depth += (c == "(") - (c == ")")
+        if c == "," and depth == 0:
+            parts.append("")
+        elif not c.isspace():
+            parts[-1] += c
+    return parts
+
+
+def unbounded(text):
+    """(line, threads) of grids whose blocks no kernel of the file is bounded to."""
+    text = blank(text)
+    bounds = {arguments(text, m.end() - 1)[0] for m in re.finditer(r"__launch_bounds__\(", text)}
+    grids = [(text.count("\n", 0, m.start()) + 1, arguments(text, m.end() - 1)[2]) for m in re.finditer(r"\brt_grid_of\(", text)]
+    return [(line, threads) for line, threads in grids if not bounds & set(threads.split(":"))]
+
+
 def main(folder):
     num = failed = 0
     for path in sorted(pathlib.Path(folder).glob("*.cu*")):
-        bad, found = unchecked(path.read_text())
+        text = path.read_text()
+        bad, found = unchecked(text)
         num += found
         failed += len(bad)
         for line, name in bad:
             print(f"{path.name}:{line}: nobody looks at what {name} returns")
-    print(f"{num} calls, {failed} unchecked")
+        for line, threads in unbounded(text) if path.suffix == ".cu" else []:
+            failed += 1
+            print(f"{path.name}:{line}: no kernel here is bounded to {threads} threads")
+    print(f"{num} calls, {failed} problems")
     return failed > 0 or num == 0
 
 

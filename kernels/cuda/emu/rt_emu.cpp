@@ -1,7 +1,10 @@
 // The runtime on the host: memory is the host's (so that AddressSanitizer sees what kernels do), a graph is a list
-// of launches. What is queued runs when the host waits for it, as late as on a slow device.
+// of launches. What is queued runs when the host waits for it, as late as on a slow device. A launch that a device would
+// refuse fails the runtime as there.
+#include "big_kernels.h"
 #include "launch.h"
 
+#include <algorithm>
 #include <atomic>
 #include <deque>
 #include <dlfcn.h>
@@ -40,6 +43,8 @@ struct rt {
     rt_graph *capture; // being captured
     size_t limit;      // bytes that rt_alloc() may give in all
     size_t used;
+    size_t shared_max; // bytes of shared memory that a block may have
+    struct big_kernels big;
     bool overlap; // launches may overlap, as on a device: then kernels must wait (QUIRE_CUDA_OVERLAP)
     // Nothing is kept back: kernels of other devices, whose hosts are not waited for, may wait for these.
     bool at_once;
@@ -96,14 +101,20 @@ static event queue_event(rt *rt, rt_queue on) {
 }
 
 // What an allocation holds before its bytes, so that rt_free() knows its size.
-enum { HEADER = 256 };
+enum { HEADER = 256, OF_HEAP = -1, OF_PAGES = -2 };
 struct header {
     size_t bytes;
-    int file; // that other processes map; -1: none
+    int file; // that other processes map, or one of the above
 };
 static header *header_of(void *p) { return (header *)((char *)p - HEADER); }
 
 enum { NUM_DEVICES = 16 };
+
+// What devices that are opened now are; set by rt_test_dry().
+static struct {
+    int num_sms;
+    size_t memory; // 0: not dry
+} dry = {4, 0};
 
 static std::atomic<unsigned long> num_up, num_down; // ranks are threads
 
@@ -187,7 +198,8 @@ struct rt *rt_open(int ordinal, struct err *err) {
     const char *overlap = getenv("QUIRE_CUDA_OVERLAP");
     rt->overlap = !overlap || strcmp(overlap, "0") != 0;
     const char *limit = getenv("QUIRE_EMULATED_MEMORY"); // for tests of a device that is too small
-    rt->limit = limit ? (size_t)strtoull(limit, nullptr, 10) : (size_t)1 << 32;
+    rt->limit = dry.memory ? dry.memory : limit ? (size_t)strtoull(limit, nullptr, 10) : (size_t)1 << 32;
+    rt->shared_max = (size_t)(capability() >= 90 ? 227 : capability() == 80 ? 163 : 99) << 10;
     return rt;
 }
 
@@ -203,10 +215,10 @@ void rt_describe(struct rt *rt, struct rt_info *info) {
     info->major = capability() / 10;
     info->minor = capability() % 10;
     info->group_scales = capability() == 90;
-    info->num_sms = 4;
+    info->num_sms = dry.num_sms;
     info->total = rt->limit;
     info->free = rt->limit - rt->used;
-    info->shared_max = 227 << 10;
+    info->shared_max = rt->shared_max;
     info->cache = 1 << 10; // little, so that what is measured over more than it stays small
     info->emulated = true;
     info->uuid[0] = (unsigned char)rt->ordinal;
@@ -215,14 +227,21 @@ void rt_describe(struct rt *rt, struct rt_info *info) {
 }
 
 void *rt_alloc(struct rt *rt, size_t bytes) {
-    void *p;
-    if (rt_failed(rt)) // as on a device
+    void *p = nullptr;
+    if (rt_failed(rt) || bytes > rt->limit - rt->used) // as on a device
         return nullptr;
-    // The sanitizer's allocator keeps the exact size, so that it sees an overrun of one byte.
-    if (bytes > rt->limit - rt->used || posix_memalign(&p, 256, HEADER + bytes) != 0)
+    if (dry.memory) { // pages that nobody writes to take no memory
+        p = mmap(nullptr, HEADER + bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+                 -1, 0);
+        if (p == MAP_FAILED)
+            return nullptr;
+        // The sanitizer's allocator keeps the exact size, so that it sees an overrun of one byte.
+    } else if (posix_memalign(&p, 256, HEADER + bytes) == 0) {
+        memset((char *)p + HEADER, 0, bytes);
+    } else {
         return nullptr;
-    memset((char *)p + HEADER, 0, bytes);
-    *(header *)p = {bytes, -1};
+    }
+    *(header *)p = {bytes, dry.memory ? OF_PAGES : OF_HEAP};
     rt->used += bytes;
     return (char *)p + HEADER;
 }
@@ -233,12 +252,13 @@ void rt_free(struct rt *rt, void *p) {
     run_all(rt); // as cudaFree() waits
     header *h = header_of(p), was = *h;
     rt->used -= was.bytes;
-    if (was.file < 0) {
+    if (was.file == OF_HEAP) {
         free(h);
         return;
     }
     munmap(h, HEADER + was.bytes);
-    close(was.file);
+    if (was.file != OF_PAGES)
+        close(was.file);
 }
 
 static void *map_shared(int file, size_t bytes) {
@@ -316,11 +336,16 @@ void rt_fail(struct rt *rt, const char *what) {
         snprintf(rt->error, sizeof rt->error, "%s", what);
 }
 
+// What reads or writes the device's memory; of a dry one it comes and does nothing.
+static void queue_work(struct rt *rt, rt_queue on, std::function<void()> run) {
+    queue(rt, on, dry.memory ? [] {} : std::move(run));
+}
+
 // From or to host memory that is not pinned the host waits.
 static void copy(struct rt *rt, rt_queue on, void *dst, const void *src, size_t bytes, const void *host) {
     if (bytes == 0)
         return;
-    queue(rt, on, [=] { memcpy(dst, src, bytes); });
+    queue_work(rt, on, [=] { memcpy(dst, src, bytes); });
     if (is_pinned(host, bytes))
         return;
     if (getenv("QUIRE_EMULATED_PINNED")) // for tests: nobody waits so
@@ -330,7 +355,7 @@ static void copy(struct rt *rt, rt_queue on, void *dst, const void *src, size_t 
 
 static void copy_now(struct rt *rt, void *dst, const void *src, size_t bytes) {
     if (bytes > 0)
-        queue(rt, RT_WORK, [=] { memcpy(dst, src, bytes); });
+        queue_work(rt, RT_WORK, [=] { memcpy(dst, src, bytes); });
     run_all(rt);
 }
 
@@ -352,6 +377,8 @@ void rt_upload_now(struct rt *rt, void *device, const void *host, size_t bytes) 
 }
 void rt_download_now(struct rt *rt, void *host, const void *device, size_t bytes) {
     copy_now(rt, host, device, bytes);
+    if (dry.memory)
+        memset(host, 0, bytes);
 }
 
 void rt_record(struct rt *rt, enum rt_queue on, enum rt_event e) {
@@ -405,8 +432,9 @@ struct rt_graph *rt_capture_end(struct rt *rt) {
 static void run(void *body) { (*(std::function<void()> *)body)(); }
 
 static void queue_launch(struct rt *rt, const rt_grid &g, std::function<void()> body) {
-    queue(rt, RT_WORK,
-          [=]() mutable { emu::run(g.grid, dim3((unsigned)g.threads), g.shared, rt->overlap, run, &body); });
+    queue_work(rt, RT_WORK, [=]() mutable {
+        emu::run(g.grid, dim3((unsigned)g.threads), g.shared, rt->overlap, run, &body);
+    });
 }
 
 void rt_graph_launch(struct rt *rt, struct rt_graph *graph) {
@@ -461,11 +489,12 @@ static void matmul(const struct rt_gemm *g) {
 bool rt_matmul(struct rt *rt, const struct rt_gemm *g) {
     if (!rt_can_matmul(rt, g))
         return false;
-    queue(rt, RT_WORK, [gemm = *g] { matmul(&gemm); });
+    queue_work(rt, RT_WORK, [gemm = *g] { matmul(&gemm); });
     return true;
 }
 
 void rt_test_order(int order) { emu::order = order; }
+void rt_test_dry(int num_sms, size_t memory) { dry = {num_sms, memory}; }
 struct rt_copies rt_test_copies(void) {
     return {num_up, num_down};
 }
@@ -479,12 +508,38 @@ struct CUstream_st *rt_stream(struct rt *rt) {
     return nullptr;
 }
 
+// Shared memory that kernels are allowed, by device: as on one, whichever rt of it asked last.
+static std::mutex allowed_lock;
+static std::map<std::pair<int, const void *>, size_t> allowed;
+
+// Why a device refuses the launch; "": it does not. (Of __launch_bounds__ tests/tools/cuda_calls.py takes care.)
+static std::string refusal(struct rt *rt, const void *kernel, const rt_grid &g) {
+    std::lock_guard<std::mutex> lock(allowed_lock);
+    size_t &may = allowed[{rt->ordinal, kernel}];
+    if (size_t wish = big_kernels_wish(&rt->big, kernel, g.shared, rt->shared_max))
+        may = wish;
+    size_t most = std::min(std::max(may, (size_t)48 << 10), rt->shared_max);
+    if (g.shared > most)
+        return "invalid argument: " + std::to_string(g.shared) +
+               " bytes of shared memory, where it may have " + std::to_string(most);
+    const dim3 &n = g.grid;
+    if (n.x < 1 || n.x > INT32_MAX || n.y < 1 || n.y > 65535 || n.z < 1 || n.z > 65535 || g.threads < 1 ||
+        g.threads > emu::MAX_THREADS)
+        return "invalid configuration argument: a grid of " + std::to_string(n.x) + " x " +
+               std::to_string(n.y) + " x " + std::to_string(n.z) + " blocks of " + std::to_string(g.threads) +
+               " threads";
+    return "";
+}
+
 void rt_launch_emulated(struct rt *rt, const void *kernel, const struct rt_grid &g,
                         std::function<void()> body) {
     if (launches.folder)
         launches.add(kernel, g);
     if (getenv("QUIRE_EMULATED_FAULT")) // for tests
         rt_fail(rt, "it was asked to fail");
+    std::string why = rt_failed(rt) ? "" : refusal(rt, kernel, g);
+    if (!why.empty())
+        rt_fail(rt, ("launching a kernel: " + why).c_str());
     if (rt_failed(rt))
         return;
     if (rt->capture)

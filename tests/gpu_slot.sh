@@ -1,83 +1,83 @@
 #!/usr/bin/env bash
-# What a GPU is borrowed for, in commands of less than ten minutes, with everything brought along: the machine needs a
-# driver, cuBLASLt and, for what is compared, Python with PyTorch; no package, no network, no compiler.
+# What a GPU is borrowed for, a quarter of an hour in all, with everything brought along: the machine needs a driver,
+# cuBLASLt and, for what is compared, Python with PyTorch; no package, no network, no compiler.
 #
-#   tests/gpu_slot.sh build    --out DIR  where CMake and nvcc are, without a GPU: DIR/quire-gpu.tar.xz, which unpacks to bundle/:
-#                                         tests, benchmark, server and module, and the libraries that a bare machine lacks
-#   bundle/gpu_slot.sh right   --out DIR  there: every test of the backend, models of real shapes, compute-sanitizer
-#   bundle/gpu_slot.sh fast    --out DIR  kernels and steps beside PyTorch's, clocks, ncu
-#   bundle/gpu_slot.sh serves  --out DIR  an 8B file made there, served to clients; a device that fails; too little memory
-#   tests/gpu_slot.sh all      --out DIR  all of these, on a machine that has both
-#   tests/gpu_slot.sh rehearse --out DIR  all of these on the emulator, at tiny sizes, whose numbers mean nothing
+#   tests/gpu_slot.sh build --out DIR    where CMake and nvcc are, without a GPU: DIR/quire-gpu.tar.xz, which unpacks to bundle/:
+#                                        tests and benchmark as one program, server and module, libraries that a bare machine
+#                                        lacks. With the tree's tracked files it has less than 64 MiB
+#   bundle/gpu_slot.sh one --out DIR     there, 335 s: whether it runs, is right, is fast, serves; most telling first
+#   bundle/gpu_slot.sh two --out DIR     there, 240 s: what `one` leaves to ask (docs/gpu/README.md): WHAT='ncu torch' names it
+#   tests/gpu_slot.sh all --out DIR      all of these, on a machine that has both
+#   tests/gpu_slot.sh rehearse --out DIR all of these on the emulator, at tiny sizes, whose numbers mean nothing
 #
 #     --arch A        GPU architectures to build for (90a)
-#     --seconds N     for the whole command (540): a piece gets what is left of it at most, or is not started
+#     --seconds N     for the whole command: a piece is cut then at the latest, or not started
 #     --only WORDS    the pieces whose names have one of these words, with commas between; into another DIR, as a page takes
 #                     the place of the one before
 #     --emulated      build: with the emulator in place of the device. A bundle remembers what it is
 #     --from BUILD    build: of this build folder, as it is, in place of building
-#     --peers DIR     serves: llama-server under DIR takes turns with us
 #
-# right, fast and serves leave DIR/NAME.md and DIR/NAME.tar.gz (logs, JSON) and renew both after every piece, so that a
-# command that is stopped keeps what it had. Exit code 0: all that could run has passed; 1: something failed; 2: usage; 3:
-# nothing failed, but something was cut or not started for want of time.
+# WHAT, with spaces between, each with its share of the time: ncu, torch (PyTorch's steps), wgmma (steps with it), rest (the
+# tests that `one` leaves out), shapes (of 70B, 32B, 0.5B), graphs (steps and forward without graphs, without overlap), faults (a
+# device that fails; too little memory), memcheck-TEST, racecheck-TEST, synccheck-TEST.
+#
+# one and two print the page at the end, 11,000 characters of it, leave DIR/NAME.md and DIR/NAME.tar.gz (logs, JSON), and renew
+# both after every piece, so that a command that is stopped keeps what it had. Exit code 0: all that could run has passed; 1:
+# something failed; 2: usage; 3: nothing failed, but something was cut or not started for want of time.
 # PYTHON (python3) is the one with PyTorch. COMPUTE_SANITIZER and NCU name other ones.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
-command=${1:-} out='' arch=90a limit=540 only='' emulated='' from='' peers='' python=${PYTHON:-python3}
+command=${1:-} out='' arch=90a limit='' only='' emulated='' from='' python=${PYTHON:-python3}
 say() { printf '== %s\n' "$*" >&2; }
 die() { printf 'gpu_slot.sh: %s\n' "$*" >&2; exit 2; }
 [ $# -eq 0 ] || shift
 while [ $# -gt 0 ]; do
     case $1 in
     --emulated) emulated=1 ;;
-    --out | --arch | --seconds | --only | --from | --peers)
+    --out | --arch | --seconds | --only | --from)
         [ $# -ge 2 ] || die "$1 wants a value"
-        case $1 in --out) out=$2 ;; --arch) arch=$2 ;; --seconds) limit=$2 ;; --only) only=$2 ;; --from) from=$2 ;; --peers) peers=$2 ;; esac
+        case $1 in --out) out=$2 ;; --arch) arch=$2 ;; --seconds) limit=$2 ;; --only) only=$2 ;; --from) from=$2 ;; esac
         shift ;;
     *) die "unknown flag '$1': see the head of tests/gpu_slot.sh" ;;
     esac
     shift
 done
-case $command in build | right | fast | serves | all | rehearse) ;; *) die "build, right, fast, serves, all or rehearse, found '$command'" ;; esac
+case $command in build | one | two | all | rehearse) ;; *) die "build, one, two, all or rehearse, found '$command'" ;; esac
 [ -n "$out" ] || die "--out DIR is missing"
 mkdir -p "$out"
 out=$(cd "$out" && pwd)
 
 # ---- the bundle
 
-tests=(intrinsics rows gemm experts attention sample forward steps peers model real_shapes)
+tests=(intrinsics gemm attention rows sample forward steps experts model peers processes real_shapes)
 scripts=(bench/{serving,models,torch_same,torch_kernels,gpu_faults}.py
          tools/{make_gguf,make_vocab_gguf,gguf_file,gguf_quants,folder_quants}.py)
 build() {
-    local root=${here%/tests} b=$out/bundle t device jobs level=6
-    jobs=$(nproc)
+    local root=${here%/tests} b t device programs size tracked
+    b=$(mktemp -d)/bundle
     if [ -n "$emulated" ]; then
         if [ -z "$from" ]; then
             from=$root/build/release
             cmake -S "$root" --preset release >&2
-            cmake --build "$from" -j "$jobs" --target "${tests[@]/#/test_emu_}" bench_cuda quire quire-bench quire-cuda-emulated fault-backend >&2
+            cmake --build "$from" --target emulated_gpu_tests quire quire-bench quire-cuda-emulated fault-backend >&2
         fi
-        device=$from/kernels/cuda/quire-cuda-emulated.so
-        level=0
+        device=$from/kernels/cuda/quire-cuda-emulated.so programs=$from/tests/emulated_gpu_tests
     else
         if [ -z "$from" ]; then
             from=$root/build/gpu
             cmake -S "$root" -B "$from" -G Ninja -DCMAKE_BUILD_TYPE=Release -DQUIRE_CUDA=ON "-DQUIRE_CUDA_ARCHS=$arch" \
                 '-DCMAKE_BUILD_RPATH=$ORIGIN/../lib' -DCMAKE_EXE_LINKER_FLAGS=-Wl,--disable-new-dtags >&2
-            NVCC_APPEND_FLAGS=-lineinfo cmake --build "$from" -j "$jobs" --target gpu_programs quire quire-bench quire-cuda fault-backend >&2
+            NVCC_APPEND_FLAGS=-lineinfo cmake --build "$from" -j "$(nproc)" --target gpu_tests quire quire-bench quire-cuda fault-backend >&2
         fi
-        device=$from/kernels/cuda/quire-cuda.so
+        device=$from/kernels/cuda/quire-cuda.so programs=$from/gpu/gpu_tests
     fi
-    rm -rf "$b"
     mkdir -p "$b"/{bin,lib/quire,models,tests/bench,tests/tools}
-    for t in "${tests[@]/#/test_}" bench_cuda; do
-        if [ -n "$emulated" ]; then cp "$from/tests/${t/test_/test_emu_}" "$b/bin/$t"; else cp "$from/gpu/gpu_$t" "$b/bin/$t"; fi
-    done
+    cp "$programs" "$b/bin/gpu_tests"
     cp "$from"/{quire,quire-bench} "$b/bin/"
+    strip "$b"/bin/*
+    for t in "${tests[@]/#/test_}" bench_cuda; do ln -s gpu_tests "$b/bin/$t"; done
     cp "$device" "$b/lib/quire/quire-cuda.so"
     cp "$from/tests/fault-backend.so" "$b/lib/quire/"
-    strip "$b"/bin/*
     cp "$root/tests/gpu_slot.sh" "$b/"
     cp "$root/models/quire-tiny.gguf" "$b/models/"
     for t in "${scripts[@]}"; do cp "$root/tests/$t" "$b/tests/$t"; done
@@ -89,11 +89,16 @@ build() {
         printf 'commit %s, ' "$(git -C "$root" describe --always --dirty --abbrev=12 2>/dev/null || echo unknown)"
         if [ -n "$emulated" ]; then echo emulated; else echo "built for sm_$arch"; fi
     } >"$b/about"
-    tar -C "$out" -c bundle | xz "-T$jobs" -$level >"$out/quire-gpu.tar.xz"
-    say "$out/quire-gpu.tar.xz: $(($(stat -c %s "$out/quire-gpu.tar.xz") >> 20)) MiB"
+    # Test program and module hold the same kernels: a window wide enough finds them again, in one thread alone.
+    tar -C "${b%/bundle}" -c bundle | xz -T1 --lzma2=preset=1,dict=96MiB >"$out/quire-gpu.tar.xz"
+    rm -rf "${b%/bundle}"
+    size=$(stat -c %s "$out/quire-gpu.tar.xz")
+    tracked=$(cd "$root" && git ls-files -z 2>/dev/null | du -cb --files0-from=- 2>/dev/null | tail -n 1 | cut -f 1)
+    say "$out/quire-gpu.tar.xz: $((size >> 20)) MiB; with the tree's tracked files $(((size + tracked) >> 20)) MiB"
+    [ "$size" -le $((40 << 20)) ] && [ $((size + tracked)) -lt $((64 << 20)) ] || die "that is too large to be sent: 40 MiB, 64 MiB"
 }
 
-# ---- pieces: each is limited by itself, and leaves a line of status and a log, whatever becomes of it
+# ---- pieces: each ends at its own second of the command, and leaves a line of status and a log, whatever becomes of it
 
 work='' page='' count=0
 
@@ -109,7 +114,7 @@ write_page() {
             printf '| %s | %s | %s |\n' "$name" "$state" "$rest"
         done
         for f in "$work"/*.md; do
-            if [ -e "$f" ]; then printf '\n' && cat "$f"; fi
+            if [ -e "$f" ]; then printf '\n' && head -n "$table" "$f"; fi
         done
     } >"$new"
     mv "$new" "$page"
@@ -123,20 +128,20 @@ status() { # NAME STATE SECONDS TEXT
     write_page
 }
 
-# piece SECONDS NAME COMMAND…: exit code 77 of the command: it cannot run here, and its last line says why.
+# piece UNTIL NAME COMMAND…: exit code 77 of the command: it cannot run here, and its last line says why.
 piece() {
-    local most=$1 name=$2 log began=$SECONDS rc=0 rest=$((limit - SECONDS)) number
+    local until=$1 name=$2 log began=$SECONDS rc=0 most number
     shift 2
     number=$(printf %03d "$count")
     log=$work/$number-${name//[ \/]/-}.log
-    if [ "$rest" -lt 5 ]; then
+    most=$(((until < limit ? until : limit) - SECONDS))
+    if [ "$most" -lt 3 ]; then
         status "$name" 'skipped because no time was left' 0 ''
         return
     fi
-    [ "$rest" -lt "$most" ] && most=$rest
     status "$name" 'began, and the command ended first' '' ''
-    say "$name"
-    timeout -k 5 "$most" "$@" >"$log" 2>&1 || rc=$?
+    say "$SECONDS s: $name"
+    timeout -k 3 "$most" "$@" >"$log" 2>&1 || rc=$?
     case $rc in
     0) status "$name" ran $((SECONDS - began)) "$(grep -v '^|' "$log" | tail -n 1)" ;; # a table goes below
     77) status "$name" "skipped because $(tail -n 1 "$log")" 0 '' ;;
@@ -146,8 +151,11 @@ piece() {
         else
             status "$name" "**FAILED** (killed)" $((SECONDS - began)) "$(tail -n 1 "$log")"
         fi ;;
-    *) status "$name" "**FAILED** (exit code $rc)" $((SECONDS - began)) "$(tail -n 1 "$log")" ;;
+    *) status "$name" "**FAILED** (exit code $rc)" $((SECONDS - began)) "$(last_words "$log")" ;;
     esac
+}
+last_words() { # the first that a test says has failed, else the end
+    grep -m 1 -B 1 '^\[ FAILED \]' "$1" | tr '\n' ' ' | grep . || tail -n 1 "$1"
 }
 
 wanted() {
@@ -161,13 +169,18 @@ run() { # one after another
     count=$((count + 1))
     piece "$@"
 }
-start() { # up to four at a time; finish waits for all
+start() { # side by side; `finish` waits for those that began since the last one
     wanted "$2" || return 0
     count=$((count + 1))
-    while [ "$(jobs -rp | wc -l)" -ge 4 ]; do wait -n || true; done
     piece "$@" &
+    started="$started $!"
 }
-finish() { wait; }
+started=''
+finish() {
+    # shellcheck disable=SC2086 # several words; without one it would wait for the clocks, too
+    [ -z "$started" ] || wait $started || true
+    started=''
+}
 skip() { # NAME WHY
     wanted "$1" || return 0
     count=$((count + 1))
@@ -176,12 +189,7 @@ skip() { # NAME WHY
     status "$1" "skipped because $2" 0 ''
 }
 
-# Whether $1 of Python's modules are there, with a GPU (on the emulator: at all).
-has_torch() {
-    local need='import torch, transformers'
-    [ -n "$emulated" ] || need="$need; assert torch.cuda.is_available()"
-    "$python" -c "$need" 2>/dev/null
-}
+has_module() { "$python" -c 'import importlib.util as u, sys; sys.exit(not all(map(u.find_spec, sys.argv[1:])))' "$@" 2>/dev/null; }
 
 find_cuda() { # cuBLASLt and NCCL: the toolkit's or the system's, else those of PyTorch's wheels
     local name found
@@ -198,42 +206,68 @@ print(found[0].parent if found else "")' "$name" 2>/dev/null || true)
 }
 tool() { command -v "$1" || ls "/usr/local/cuda/bin/$1" 2>/dev/null || true; }
 
-# ---- right
+# What takes long and adds little, there and, beside it, on the emulator, which ctest runs all on.
+few=test_types,test_many_rows,test_exact,test_exact_company,test_wide_steps,test_random_rows,test_far_blocks
+fewer=$few,test_wide_prefill,test_window_pages,test_misuse,test_attention_paths,test_company,test_more_buckets,test_launches,test_embedded
+fewer=$fewer,test_near,test_graphs_of_specs
 
-right() {
-    local t check sanitizer=${COMPUTE_SANITIZER:-$(tool compute-sanitizer)} few fewer threads environment=()
-    threads=$(($(nproc) / 4 > 0 ? $(nproc) / 4 : 1))
-    # What takes long and adds little where each launch does; and what the same emulator runs in ctest anyway.
-    few=test_types,test_many_rows,test_exact,test_exact_company,test_wide_steps,test_random_rows,test_far_blocks
-    fewer=$few,test_wide_prefill,test_window_pages,test_misuse,test_attention_paths,test_company,test_more_buckets,test_launches,test_embedded
-    fewer=$fewer,test_near,test_graphs_of_specs
-    [ -z "$emulated" ] || environment=("QUIRE_LEAVE_OUT=$fewer")
-    for t in "${tests[@]}"; do
-        [ "$t" = real_shapes ] || run 60 "test $t" env "${environment[@]}" "bin/test_$t"
+environment() { # where we are, while the file and PyTorch come from the disk
+    local missing
+    { nproc; free -g; df -h "$work"; ldd --version | head -n 1; echo "LD_LIBRARY_PATH=${LD_LIBRARY_PATH:-}"; } || true
+    missing=$(ldd bin/gpu_tests bin/quire lib/quire/quire-cuda.so 2>/dev/null | grep -c 'not found' || true)
+    ldd bin/gpu_tests bin/quire lib/quire/quire-cuda.so
+    [ -n "$emulated" ] || nvidia-smi --query-gpu=name,driver_version,memory.total,clocks.sm,clocks.max.sm,power.limit --format=csv,noheader
+    echo "$missing libraries missing"
+    [ "$missing" -eq 0 ]
+}
+same_words() {
+    local d n=60
+    [ -z "$emulated" ] || n=6
+    for d in cpu cuda; do
+        bin/quire generate models/quire-tiny.gguf --raw --device $d --temperature 0 -n $n -p 'Once upon a time' >"$work/$d.txt"
     done
-    for t in 8b 70b 32b half_b; do
-        if [ -n "$emulated" ] && [ $t != 8b ]; then continue; fi
-        start 150 "real shapes $t" env "QUIRE_RUN=test_$t" "QUIRE_THREADS=$threads" bin/test_real_shapes
-    done
-    finish
-    # The kernels of wgmma are off unless asked for. A row has the same bits in every batch if theirs do not depend on N.
-    run 90 "real shapes 8b, wgmma" env QUIRE_RUN=test_8b "QUIRE_THREADS=$(nproc)" QUIRE_CUDA_WGMMA=1 bin/test_real_shapes
-    # forward and steps under memcheck alone: cuBLASLt's kernels are not ours to check for races. initcheck is left out: tests
-    # poison memory on purpose.
-    for check in memcheck racecheck synccheck; do
-        for t in intrinsics gemm attention rows sample peers forward steps; do
-            case $check:$t in racecheck:forward | synccheck:forward | racecheck:steps | synccheck:steps) continue ;; esac
-            if [ -z "$sanitizer" ]; then
-                skip "$check of test $t" 'there is no compute-sanitizer'
-            else
-                start 150 "$check of test $t" env "QUIRE_LEAVE_OUT=$few" "$sanitizer" --tool $check --error-exitcode 9 "bin/test_$t"
-            fi
-        done
-    done
-    finish
+    cmp "$work/cpu.txt" "$work/cuda.txt" && echo "the same $n tokens on both"
 }
 
-# ---- fast
+# ---- one: docs/gpu/README.md says what follows from it
+
+one() {
+    local t file=$work/8b.gguf tiny=() threads shape=(--preset llama-8b --type q8_0 --repeated) leave=$few
+    local clients=1,16,64,256 lengths=(--prompt 512 --output 256) flags='--device cuda'
+    threads=$(($(nproc) / 2 > 0 ? $(nproc) / 2 : 1))
+    if [ -n "$emulated" ]; then
+        tiny=(--tiny) leave=$fewer clients=1,2 lengths=(--prompt 12 --output 4 --vocab 400) flags="$flags --num-gpu-blocks-override 64"
+        shape=(--layers 1 --hidden 64 --heads 2 --kv-heads 1 --ffn 64 --vocab 512 --context 256 --type q8_0 --repeated)
+    fi
+    "$python" tests/tools/make_gguf.py "$file" "${shape[@]}" >"$work/file.log" 2>&1 &
+    local making=$!
+    [ -n "$emulated" ] || { "$python" -c 'import torch' >/dev/null 2>&1 & } # into the page cache
+    run 8 environment bash -c environment
+    run 25 "test intrinsics" bin/test_intrinsics
+    run 40 words bash -ec same_words
+    for t in gemm attention rows sample forward steps experts model peers; do
+        start 95 "test $t" env "QUIRE_LEAVE_OUT=$leave" "bin/test_$t"
+    done
+    start 95 "two processes on one device" timeout 20 bin/test_processes
+    finish
+    start 175 "real shapes 8b" env QUIRE_RUN=test_8b "QUIRE_THREADS=$threads" bin/test_real_shapes # mostly the processors'
+    run 175 steps bin/bench_cuda "$work/1-steps" --only brief "${tiny[@]}"
+    finish
+    wait $making || true
+    run 250 clients "$python" tests/bench/serving.py --build bin --files "$file" --clients $clients --waves 1 --sharers 0 --limit-passes 0 \
+        "${lengths[@]}" --quire-flags "$flags" --json "$work/clients.json"
+    grep -hs '^|' "$work/"*-clients.log >"$work/2-clients.md" || rm "$work/2-clients.md"
+    rm -f "$file"
+    run 285 gemm bin/bench_cuda "$work/3-gemm" --only gemm "${tiny[@]}"
+    run 305 attention bin/bench_cuda "$work/4-attention" --only attention "${tiny[@]}"
+    if has_module torch && [ -e "$work/3-gemm.json" ]; then
+        run 330 "GEMM of PyTorch" "$python" tests/bench/torch_kernels.py "$work/5-torch" --only gemm --beside "$work/3-gemm.json" "${tiny[@]}"
+    else
+        skip "GEMM of PyTorch" "$python has no torch (PYTHON names another), or there is nothing beside it"
+    fi
+}
+
+# ---- two
 
 metrics=sm__throughput.avg.pct_of_peak_sustained_elapsed,dram__throughput.avg.pct_of_peak_sustained_elapsed
 metrics=$metrics,lts__t_sector_hit_rate.pct,lts__throughput.avg.pct_of_peak_sustained_elapsed,l1tex__t_sector_hit_rate.pct
@@ -242,80 +276,78 @@ metrics=$metrics,smsp__average_warps_issue_stalled_long_scoreboard_per_issue_act
 metrics=$metrics,smsp__average_warps_issue_stalled_barrier_per_issue_active.ratio,smsp__issue_active.avg.pct_of_peak_sustained_active
 metrics=$metrics,l1tex__data_bank_conflicts_pipe_lsu.sum
 
-fast() {
-    local tiny=() i part ncu=${NCU:-$(tool ncu)} torch=''
-    [ -z "$emulated" ] || tiny=(--tiny)
-    ! has_torch || torch=1
-    for i in 1 2; do # in turns: a clock that changes shows
-        run 60 "gemm, round $i" bin/bench_cuda "$work/gemm-$i" --only gemm "${tiny[@]}"
-        if [ -n "$torch" ]; then
-            run 60 "gemm of PyTorch, round $i" "$python" tests/bench/torch_kernels.py "$work/gemm-torch-$i" --only gemm --beside "$work/gemm-$i.json" "${tiny[@]}"
-        fi
-    done
-    run 60 attention bin/bench_cuda "$work/attention" --only attention "${tiny[@]}"
-    if [ -n "$torch" ]; then
-        run 40 "attention of PyTorch" "$python" tests/bench/torch_kernels.py "$work/attention-torch" --only attention --beside "$work/attention.json" "${tiny[@]}"
-    fi
-    run 45 "other kernels" bin/bench_cuda "$work/other" --only other "${tiny[@]}"
-    run 200 steps bin/bench_cuda "$work/steps" --only steps "${tiny[@]}"
-    if [ -z "$ncu" ]; then
-        skip ncu 'there is no ncu'
-    else
-        run 90 ncu "$ncu" --clock-control none --csv --kernel-name 'regex:^(gemm|decode|combine|prefill|sample)' --metrics "$metrics" --log-file "$work/ncu.csv" bin/bench_cuda "$work/profile" --only profile "${tiny[@]}"
-    fi
-    if [ -n "$torch" ]; then
-        run 120 "steps of PyTorch" "$python" tests/bench/torch_same.py "$work/steps-torch" "${tiny[@]}"
-    else
-        skip "PyTorch" "$python has no torch with a GPU and transformers (PYTHON names another)"
-    fi
-}
-
-# ---- serves
-
-serves() {
-    local file=$work/8b.gguf n shape=(--preset llama-8b --type q8_0 --repeated) clients=(1 16 64 256) lengths=(--prompt 512 --output 256)
-    local flags="--device cuda" peer=()
+two() {
+    local x t until what tiny=() ncu=${NCU:-$(tool ncu)} sanitizer=${COMPUTE_SANITIZER:-$(tool compute-sanitizer)}
+    local file=$work/8b.gguf shape=(--preset llama-8b --type q8_0 --repeated)
     if [ -n "$emulated" ]; then
-        shape=(--layers 1 --hidden 64 --heads 2 --kv-heads 1 --ffn 64 --vocab 512 --context 256 --type q8_0 --repeated)
-        clients=(1 2) lengths=(--prompt 12 --output 4 --vocab 400)
-        flags="$flags --num-gpu-blocks-override 64"
+        tiny=(--tiny) shape=(--layers 1 --hidden 64 --heads 2 --kv-heads 1 --ffn 64 --vocab 512 --context 256 --type q8_0 --repeated)
     fi
-    [ -z "$peers" ] || peer=(--peers "$peers" --rounds 2)
-    run 120 "file of 8B" "$python" tests/tools/make_gguf.py "$file" "${shape[@]}"
-    for n in "${clients[@]}"; do
-        run 90 "clients: $n" "$python" tests/bench/serving.py --build bin --files "$file" --clients "$n" --sharers 0 --limit-passes 0 \
-            "${lengths[@]}" --quire-flags "$flags" "${peer[@]}" --json "$work/$n-clients.json"
-        grep -hs '^|' "$work/"*"-clients:-$n.log" >"$work/$n-clients.md" || rm "$work/$n-clients.md"
+    read -r -a what <<<"${WHAT:-ncu torch}"
+    for x in "${!what[@]}"; do
+        until=$((SECONDS + (limit - SECONDS) / (${#what[@]} - x)))
+        x=${what[x]}
+        case $x in
+        ncu)
+            if [ -z "$ncu" ]; then skip ncu 'there is no ncu'; else
+                run $until ncu "$ncu" --clock-control none --csv --kernel-name 'regex:^(gemm|decode|combine|prefill|sample)' --metrics "$metrics" --log-file "$work/ncu.csv" bin/bench_cuda "$work/profile" --only profile "${tiny[@]}"
+            fi ;;
+        torch)
+            if has_module torch transformers; then run $until "steps of PyTorch" "$python" tests/bench/torch_same.py "$work/torch" "${tiny[@]}"; else
+                skip "steps of PyTorch" "$python has no torch with transformers (PYTHON names another)"
+            fi ;;
+        wgmma)
+            start $until "real shapes 8b, wgmma" env QUIRE_RUN=test_8b "QUIRE_THREADS=$(nproc)" QUIRE_CUDA_WGMMA=1 bin/test_real_shapes
+            run $until "steps, wgmma" env QUIRE_CUDA_WGMMA=1 bin/bench_cuda "$work/wgmma" --only brief "${tiny[@]}"
+            finish ;;
+        rest)
+            for t in gemm attention forward steps model; do start $until "rest of test $t" env "QUIRE_RUN=$few" "bin/test_$t"; done
+            finish ;;
+        shapes)
+            for t in 70b 32b half_b; do start $until "real shapes $t" env "QUIRE_RUN=test_$t" "QUIRE_THREADS=$((($(nproc) + 2) / 3))" bin/test_real_shapes; done
+            finish ;;
+        graphs)
+            for t in steps forward; do
+                start $until "test $t, no graphs" env "QUIRE_LEAVE_OUT=$few" QUIRE_CUDA_GRAPHS=0 "bin/test_$t"
+                start $until "test $t, no overlap" env "QUIRE_LEAVE_OUT=$few" QUIRE_CUDA_OVERLAP=0 "bin/test_$t"
+            done
+            finish ;;
+        faults)
+            run $until "file of 8B" "$python" tests/tools/make_gguf.py "$file" "${shape[@]}"
+            run $until "device that fails" "$python" tests/bench/gpu_faults.py fault "$file"
+            run $until "too little memory" "$python" tests/bench/gpu_faults.py memory "$file" ;;
+        memcheck-* | racecheck-* | synccheck-*)
+            if [ -z "$sanitizer" ]; then skip "$x" 'there is no compute-sanitizer'; else
+                run $until "$x" env "QUIRE_LEAVE_OUT=$few" "$sanitizer" --tool "${x%%-*}" --error-exitcode 9 "bin/test_${x#*-}"
+            fi ;;
+        *) die "WHAT: there is no '$x'" ;;
+        esac
     done
-    run 90 "device that fails" "$python" tests/bench/gpu_faults.py fault "$file"
-    run 90 "too little memory" "$python" tests/bench/gpu_faults.py memory "$file"
 }
 
 # ---- one command
 
 measure() {
-    bundle=$here
-    [ -x "$bundle/bin/bench_cuda" ] || bundle=$out/bundle
+    bundle=$here table=44
     [ -x "$bundle/bin/bench_cuda" ] || die "no bundle: $0 build makes it"
+    case $command in one) limit=${limit:-335} ;; two) limit=${limit:-240} ;; esac
     emulated=$(grep -o emulated "$bundle/about" || true)
     page=$out/$command.md
     work=$(mktemp -d)/$command
     mkdir -p "$work/status"
     cd "$bundle"
     gpu=emulator
-    local clocks=''
+    local clocks='' printed
     if [ -z "$emulated" ]; then
         command -v nvidia-smi >/dev/null || die "there is no nvidia-smi"
         gpu=$(nvidia-smi --query-gpu=name --format=csv,noheader | head -n 1)
         find_cuda
         nvidia-smi -q >"$work/nvidia-smi.txt"
-        nvidia-smi --query-gpu=driver_version,memory.total,clocks.max.sm,clocks.max.mem,power.limit,compute_cap --format=csv >"$work/gpu.csv"
         nvidia-smi --query-gpu=timestamp,clocks.sm,clocks.mem,power.draw,temperature.gpu,utilization.gpu,clocks_throttle_reasons.active \
             --format=csv,noheader,nounits -l 1 >"$work/clocks.csv" &
         clocks=$!
-        disown "$clocks" # finish waits for pieces alone
     fi
-    lscpu >"$work/lscpu.txt" || true
+    export -f environment same_words
+    export work emulated
     trap 'write_page' EXIT
     $command
     [ -z "$clocks" ] || { kill "$clocks" && summarise_clocks; } || true
@@ -323,7 +355,9 @@ measure() {
     trap - EXIT
     rm -rf "$(dirname "$work")"
     [ "$count" -gt 0 ] || die "no piece of $command has one of the words '$only'"
-    say "$page"
+    printed=$(head -c 11000 "$page")
+    printf '%s\n' "$printed"
+    say "$SECONDS s: $page"
     if grep -q '^|.*| \*\*FAILED' "$page"; then return 1; fi
     if grep -qE '^\|.*\| (\*\*cut|skipped because no time)' "$page"; then return 3; fi
 }
@@ -331,27 +365,27 @@ summarise_clocks() {
     sort -t , -k 2 -n "$work/clocks.csv" | awk -F ', *' '
         { sm[NR] = $2; if ($4 > power) power = $4; if ($5 > hot) hot = $5; reasons[$7]++ }
         END { printf "## Clocks\n\n%d samples, one a second: SM %s to %s MHz, median %s; at most %s W, %s °C. Throttle reasons (samples):", NR, sm[1], sm[NR], sm[int((NR + 1) / 2)], power, hot
-              for (r in reasons) printf " %s (%d)", r, reasons[r]; print "." }' >"$work/zz-clocks.md"
-    { printf '\n'; cat "$work/gpu.csv"; } >>"$work/zz-clocks.md"
+              for (r in reasons) printf " %s (%d)", r, reasons[r]; print "." }' >"$work/0-clocks.md"
 }
 
 case $command in
 build) build ;;
-right | fast | serves) measure ;;
+one | two) measure ;;
 all | rehearse)
-    more=(--out "$out" --seconds "$limit") given=()
+    more=(--out "$out") given=() asked=${WHAT:-}
     [ -z "$only" ] || more+=(--only "$only")
-    [ "$command" = all ] || given=(--emulated)
+    [ "$command" = all ] || { given=(--emulated) asked=${asked:-graphs wgmma faults memcheck-rows}; }
     [ -z "$from" ] || given+=(--from "$from")
     "$0" build --out "$out" --arch "$arch" "${given[@]}"
-    # As it arrives on another machine.
+    # As it arrives on another machine, and as long as it may run there.
     rm -rf "$out/bundle"
     tar -C "$out" -xf "$out/quire-gpu.tar.xz"
     worst=2 # --only may name no piece of a part
-    for part in right fast serves; do
-        rc=0
-        "$out/bundle/gpu_slot.sh" $part "${more[@]}" || rc=$?
-        case $rc:$worst in 1:* | 3:[02] | 0:2) worst=$rc ;; esac
+    for part in one two; do
+        rc=0 most=350
+        [ $part = one ] || most=245
+        WHAT=$asked timeout -k 5 $most "$out/bundle/gpu_slot.sh" $part "${more[@]}" || rc=$?
+        case $rc:$worst in 124:* | 137:*) die "$part has not ended in time" ;; 1:* | 3:[02] | 0:2) worst=$rc ;; esac
     done
     exit "$worst"
     ;;

@@ -73,6 +73,7 @@ static inline int harness_leaves_out(const char *name) {
 // are required, and where all was left out, that is a failure.
 static inline int harness_run(const struct CMUnitTest *tests, size_t n) {
     volatile int passed = 0, failed = 0, skipped = 0, left_out = 0;
+    setvbuf(stdout, NULL, _IOLBF, 0); // a program that is killed leaves what it had
     for (volatile size_t i = 0; i < n; i++) {
         if (harness_leaves_out(tests[i].name)) {
             printf("[ LEFT OUT ] %s\n", tests[i].name);

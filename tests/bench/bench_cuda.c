@@ -1,14 +1,15 @@
 // Measures the CUDA backend against the limits of the device it runs on, and writes one report: OUT.json and
 // OUT.md.
 //
-//   bench_cuda OUT [--tiny] [--only gemm,attention,other|kernels,steps,profile]
+//   bench_cuda OUT [--tiny] [--only gemm,attention,other|kernels,steps,brief,profile]
 //
 // Limits first, in the same run: read bandwidth (stream.cu) and the rate of a large bf16 GEMM (cuBLASLt).
 // Then every kernel of a step (bench_cuda_kernels.c): replayed from a graph of several launches, over so many
 // copies of all that it reads and writes that they are four times the cache of the device, so that neither
 // launching nor the cache flatters it. Then whole steps (bench_cuda_steps.c). All values are random, weights
 // and cache too: zeros would flatter arithmetic. Times are medians. --tiny: sizes for the emulator, to see that
-// it runs; its results mean nothing. Without --only it is all but profile, which launches some kernels once, for ncu.
+// it runs; its results mean nothing. Without --only it is all but brief, a short form of steps, and profile, which
+// launches some kernels once, for ncu.
 //
 // Both files are whole after every row, so that a run that is stopped keeps what it had.
 #include "bench_cuda.h"
@@ -263,6 +264,8 @@ int main(int argc, char **argv) {
     separator = "";
     if (wanted(only, "steps"))
         bench_steps();
+    if (wanted(only, "brief"))
+        bench_brief();
     fprintf(json, "%s", closing);
     must_wait();
     rt_close(rt);

@@ -48,3 +48,4 @@ void bench_ranks(void);   // bench_cuda_ranks.c
 void bench_experts(void); // bench_cuda_experts.c
 void bench_layers(void);  // bench_cuda_layers.c
 void bench_steps(void);   // bench_cuda_steps.c
+void bench_brief(void);   // few of them, of 8B, in a minute

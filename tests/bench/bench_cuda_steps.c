@@ -347,12 +347,34 @@ static void bench_gains(const struct model_shape *s, enum dtype type) {
     unsetenv("QUIRE_CUDA_GRAPHS");
 }
 
+static const struct model_shape shapes[] = {{"Llama-3-8B", 32, 4096, 32, 8, 128, 14336, 128256},
+                                            {"Qwen2.5-0.5B", 24, 896, 14, 2, 64, 4864, 151936}},
+                                small = {"tiny", 1, 256, 4, 2, 64, 256, 500};
+static const enum dtype types[] = {DTYPE_BF16, DTYPE_Q8_0, DTYPE_Q4_K};
+static const char *columns = "| step | shape | ms | tokens/s | of roofline |";
+
+void bench_brief(void) {
+    static const int batches[] = {1, 16, 64, 128, 256}, prompts[] = {2048, 8192};
+    const struct model_shape *s = tiny ? &small : &shapes[0];
+    section("Steps of random weights", columns);
+    for (int i = 0; i < 3; i++) {
+        struct fixture f = {0};
+        struct instance *in = open_model(
+            s, types[i], &f, tiny ? (struct most){64, 5, 64} : (struct most){2048, 256, 8192}, false);
+        if (!in) {
+            fprintf(md, "| decode | %s %s | does not fit | | |\n", s->name, dtype_name(types[i]));
+            continue;
+        }
+        for (int b = 0; b < (tiny ? 2 : 5); b++)
+            bench_decodes("decode", in, s, types[i], tiny ? 1 << b : batches[b], tiny ? 32 : 512, 0);
+        for (int p = 0; p < (tiny ? 1 : 2); p++)
+            bench_prompt("prefill", in, s, types[i], tiny ? 32 : prompts[p], tiny ? 16 : 2048);
+        close_model(in);
+    }
+}
+
 void bench_steps(void) {
-    section("Steps of random weights", "| step | shape | ms | tokens/s | of roofline |");
-    static const struct model_shape shapes[] = {{"Llama-3-8B", 32, 4096, 32, 8, 128, 14336, 128256},
-                                                {"Qwen2.5-0.5B", 24, 896, 14, 2, 64, 4864, 151936}},
-                                    small = {"tiny", 1, 256, 4, 2, 64, 256, 500};
-    static const enum dtype types[] = {DTYPE_BF16, DTYPE_Q8_0, DTYPE_Q4_K};
+    section("Steps of random weights", columns);
     for (int s = 0; s < (tiny ? 1 : 2); s++)
         for (int i = 0; i < 3; i++) {
             const struct model_shape *m = tiny ? &small : &shapes[s];

@@ -816,6 +816,9 @@ static void test_refused_launches(void **) {
     }
 }
 
+#ifdef main // it is one of several programs in one
+extern "C" int main(void);
+#endif
 int main(void) {
     struct err err = {};
     if (!(rt = rt_open(0, &err))) {

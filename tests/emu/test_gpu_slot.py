@@ -20,7 +20,7 @@ sys.path.insert(0, os.path.join(ROOT, "tests/tools"))
 sys.dont_write_bytecode = True
 import ptxas  # noqa: E402: the table of kernels, and what was launched
 
-# Every program of the bundle, Python, nvidia-smi, compute-sanitizer (whose arguments are --tool TOOL --error-exitcode CODE
+# Every program of the bundle, Python, nvidia-smi, ldd, compute-sanitizer (whose arguments are --tool TOOL --error-exitcode CODE
 # PROGRAM) and ncu. The environment names those that do something else than pass.
 STAND_IN = r"""#!/bin/sh
 name=${0##*/} of=
@@ -31,18 +31,20 @@ nvidia-smi)
     *=name*) echo "NVIDIA Stand-in" ;;
     esac
     exit ;;
+ldd) exit ;;
+quire) echo "Once upon a time $(case " $DIFFERS " in *" words "*) echo $* ;; esac)"; exit ;;
 compute-sanitizer) of=$2:${5##*/} code=$4 ;;
-bench_cuda) echo "| of $3 |" >"$1.md" ;;
+bench_cuda) echo "| of $3 |" >"$1.md"; echo "{}" >"$1.json" ;;
 esac
 echo "$name $*"
-case " $FAILS " in *" ${of:-$name} "*) echo "it went wrong"; exit ${code:-1} ;; esac
+case " $FAILS " in *" ${of:-$name} "*) echo "a number is wrong"; echo "[ FAILED ] test_it"; echo "2 passed"; exit ${code:-1} ;; esac
 case " $SKIPS " in *" $name "*) echo "there is only one"; exit 77 ;; esac
 case " $KILLED " in *" $name "*) kill -9 $$ ;; esac
 case " $DEAF " in *" $name "*) trap '' TERM ;; esac
 case " $DEAF $HANGS " in *" $name "*) echo $$ >"${PIDS:-/dev/null}"; echo "it began"; while :; do sleep 0.1; done ;; esac
 echo "3 passed"
 """
-TESTS = ["intrinsics", "rows", "gemm", "experts", "attention", "sample", "forward", "steps", "peers", "model", "real_shapes"]
+TESTS = ["intrinsics", "rows", "gemm", "experts", "attention", "sample", "forward", "steps", "peers", "processes", "model", "real_shapes"]
 
 
 class Slot:
@@ -80,8 +82,8 @@ class Slot:
 
 def stand_ins(tmp):
     bundle, tools = tmp + "/bundle", tmp + "/tools"
-    paths = [f"{bundle}/bin/{name}" for name in ["bench_cuda"] + ["test_" + t for t in TESTS]]
-    paths += [f"{tools}/{name}" for name in ("python", "nvidia-smi", "compute-sanitizer", "ncu")]
+    paths = [f"{bundle}/bin/{name}" for name in ["bench_cuda", "quire"] + ["test_" + t for t in TESTS]]
+    paths += [f"{tools}/{name}" for name in ("python", "nvidia-smi", "ldd", "compute-sanitizer", "ncu")]
     for path in paths:
         os.makedirs(os.path.dirname(path), exist_ok=True)
         with open(path, "w") as f:
@@ -94,54 +96,60 @@ def stand_ins(tmp):
 
 
 def passes(bundle):
-    s = Slot(bundle, "right", SKIPS="test_peers").end(0)
+    s = Slot(bundle, "one", SKIPS="test_peers").end(0)
     pieces = s.pieces()
-    assert pieces["test gemm"] == pieces["real shapes 8b, wgmma"] == pieces["memcheck of test forward"] == ("ran", "3 passed"), pieces
+    assert pieces["test gemm"] == pieces["real shapes 8b"] == pieces["GEMM of PyTorch"] == ("ran", "3 passed"), pieces
+    assert pieces["words"] == ("ran", "the same 60 tokens on both") and pieces["environment"] == ("ran", "0 libraries missing"), pieces
     assert pieces["test peers"][0] == "skipped because there is only one", pieces
-    assert len([p for p in pieces if p.startswith("test ")]) == len(TESTS) - 1, pieces
-    assert "racecheck of test gemm" in pieces and "racecheck of test forward" not in pieces, pieces
-    assert "# right: NVIDIA Stand-in" in s.page() and "SM 1980 to 1980 MHz, median 1980; at most 412.5 W" in s.page(), s.page()
-    assert "--tool racecheck" in "".join(s.archive().values())
+    assert pieces["two processes on one device"][0] == pieces["clients"][0] == "ran", pieces
+    assert len([p for p in pieces if p.startswith("test ")]) == len(TESTS) - 2, pieces
+    assert "# one: NVIDIA Stand-in" in s.page() and "SM 1980 to 1980 MHz, median 1980; at most 412.5 W" in s.page(), s.page()
+    assert "| of brief |" in s.said and "| test gemm | ran |" in s.said, s.said  # a reply is all that some see
+    assert "--waves 1" in "".join(s.archive().values())
 
 
-def compares(bundle):
-    pieces = Slot(bundle, "fast").end(0).pieces()
-    assert pieces["gemm of PyTorch, round 2"] == pieces["steps of PyTorch"] == pieces["ncu"] == ("ran", "3 passed"), pieces
-    pieces = Slot(bundle, "serves").end(0).pieces()
-    assert pieces["clients: 256"][0] == pieces["device that fails"][0] == pieces["too little memory"][0] == "ran", pieces
+def asks(bundle):
+    """What is left to ask: every word."""
+    words = "ncu torch wgmma rest shapes graphs faults memcheck-forward racecheck-gemm synccheck-rows"
+    s = Slot(bundle, "two", WHAT=words, FAILS="racecheck:test_gemm").end(1)
+    pieces = s.pieces()
+    assert pieces["racecheck-gemm"] == ("**FAILED** (exit code 9)", "a number is wrong [ FAILED ] test_it"), pieces
+    others = ["ncu", "steps of PyTorch", "real shapes 8b, wgmma", "steps, wgmma", "rest of test forward", "real shapes half_b", "test steps, no graphs",
+              "test forward, no overlap", "device that fails", "too little memory", "memcheck-forward", "synccheck-rows"]  # fmt: skip
+    assert all(pieces[name] == ("ran", "3 passed") for name in others), pieces
+    assert "--tool synccheck" in "".join(s.archive().values())
+    assert set(Slot(bundle, "two").end(0).pieces()) == {"ncu", "steps of PyTorch"}
 
 
 def lacks_torch(bundle):
-    pieces = Slot(bundle, "fast", "--only", "steps,PyTorch", FAILS="python").end(0).pieces()
-    assert pieces["steps"][0] == "ran" and "has no torch" in pieces["PyTorch"][0] and len(pieces) == 2, pieces
+    pieces = Slot(bundle, "two", FAILS="python").end(0).pieces()
+    assert pieces["ncu"][0] == "ran" and "has no torch" in pieces["steps of PyTorch"][0] and len(pieces) == 2, pieces
 
 
 def fails(bundle):
-    """A test and a benchmark, whatever follows them; one that something else kills; what compute-sanitizer finds."""
-    pieces = Slot(bundle, "right", "--only", "test rows,test gemm", FAILS="test_rows racecheck:test_gemm", KILLED="test_gemm").end(1).pieces()
-    assert pieces["test rows"] == ("**FAILED** (exit code 1)", "it went wrong"), pieces
-    assert pieces["test gemm"][0] == "**FAILED** (killed)", pieces
-    assert pieces["racecheck of test gemm"] == ("**FAILED** (exit code 9)", "it went wrong"), pieces
-    assert pieces["memcheck of test gemm"][0] == pieces["racecheck of test rows"][0] == "ran", pieces
-    pieces = Slot(bundle, "fast", "--only", "gemm,other", FAILS="bench_cuda").end(1).pieces()
-    assert pieces["other kernels"][0] == "**FAILED** (exit code 1)", pieces
+    """A test and a benchmark, whatever follows them; one that something else kills; other words."""
+    s = Slot(bundle, "one", "--only", "test rows,test gemm,words,steps,attention", FAILS="test_rows bench_cuda", KILLED="test_gemm", DIFFERS="words").end(1)
+    pieces = s.pieces()
+    assert pieces["test rows"] == ("**FAILED** (exit code 1)", "a number is wrong [ FAILED ] test_it"), pieces
+    assert pieces["test gemm"][0] == "**FAILED** (killed)" and pieces["test attention"][0] == "ran", pieces
+    assert pieces["steps"][0] == pieces["words"][0] == "**FAILED** (exit code 1)", pieces
 
 
 def is_cut(bundle):
     """What it had measured stays; what does not begin is no success either. Also where SIGTERM means nothing to it."""
-    cut, deaf = (Slot(bundle, "fast", "--only", "steps,ncu", "--seconds", "12", **{how: "bench_cuda"}) for how in ("HANGS", "DEAF"))
+    cut, deaf = (Slot(bundle, "one", "--only", "real,steps,clients", "--seconds", "9", **{how: "bench_cuda"}) for how in ("HANGS", "DEAF"))
     for s in cut, deaf:
         pieces = s.end(3).pieces()
         assert re.fullmatch(r"\*\*cut at \d+ s\*\*", pieces["steps"][0]) and pieces["steps"][1] == "it began", pieces
-        assert pieces["ncu"][0] == "skipped because no time was left", pieces
-        assert "| of steps |" in s.page() and "| of steps |" in s.archive()["steps.md"], s.page()
+        assert pieces["clients"][0] == "skipped because no time was left" and pieces["real shapes 8b"][0] == "ran", pieces
+        assert "| of brief |" in s.page() and "| of brief |" in s.archive()["1-steps.md"], s.page()
 
 
 def is_killed(bundle):
     pids = bundle + "/pids"
-    s = Slot(bundle, "right", "--only", "test rows,test gemm,test sample", HANGS="test_gemm", PIDS=pids)
+    s = Slot(bundle, "one", "--only", "intrinsics,steps,clients", HANGS="bench_cuda", PIDS=pids)
     try:
-        while "test gemm" not in s.pieces() or not os.path.exists(pids):
+        while "steps" not in s.pieces() or not os.path.exists(pids):
             time.sleep(0.05)
         s.process.send_signal(signal.SIGKILL)
         s.process.wait()
@@ -150,42 +158,50 @@ def is_killed(bundle):
         with open(pids) as f:
             os.kill(int(f.read()), signal.SIGKILL)
     pieces = s.pieces()
-    assert pieces == {"test rows": ("ran", "3 passed"), "test gemm": ("began, and the command ended first", "")}, pieces
-    assert s.archive()["001-test-rows.log"].endswith("3 passed\n"), s.archive()
+    assert pieces["test intrinsics"] == ("ran", "3 passed") and pieces["steps"] == ("began, and the command ended first", ""), pieces
+    assert s.archive()["001-test-intrinsics.log"].endswith("3 passed\n"), s.archive()
 
 
 def is_misused(bundle):
-    for command, words in ((["left"], "build, right, fast"), (["right", "--soon"], "unknown flag"), (["right", "--only"], "wants a value"),
-                           (["right", "--only", "misspelt"], "no piece of right has one of the words")):  # fmt: skip
+    for command, words in ((["left"], "build, one, two"), (["one", "--soon"], "unknown flag"), (["one", "--only"], "wants a value"),
+                           (["one", "--only", "misspelt"], "no piece of one has one of the words")):  # fmt: skip
         s = subprocess.run([bundle + "/gpu_slot.sh", *command[:1], "--out", bundle + "/misused", *command[1:]], capture_output=True, text=True,
                            env={**os.environ, "PATH": os.path.dirname(bundle) + "/tools:" + os.environ["PATH"]})  # fmt: skip
-        assert s.returncode == 2 and words in s.stderr and not os.path.exists(bundle + "/misused/right.md"), s
-    s = subprocess.run([bundle + "/gpu_slot.sh", "right"], capture_output=True, text=True)
+        assert s.returncode == 2 and words in s.stderr and not os.path.exists(bundle + "/misused/one.md"), s
+    s = subprocess.run([bundle + "/gpu_slot.sh", "one"], capture_output=True, text=True)
     assert s.returncode == 2 and "--out DIR is missing" in s.stderr, s
+    assert "there is no 'misspelt'" in Slot(bundle, "two", WHAT="misspelt").end(2).said
 
 
 def emulated(tmp, build):
-    """A bundle of BUILD, as it arrives elsewhere."""
+    """A bundle of BUILD, as it arrives elsewhere; its benchmark by parts, which is more than `one` runs."""
     subprocess.run([ROOT + "/tests/gpu_slot.sh", "build", "--emulated", "--from", build, "--out", tmp], check=True)
-    shutil.rmtree(tmp + "/bundle")
+    assert os.listdir(tmp) == ["quire-gpu.tar.xz"], os.listdir(tmp)  # all of it is carried
     subprocess.run(["tar", "-C", tmp, "-xf", tmp + "/quire-gpu.tar.xz"], check=True)
-    failed = Slot(tmp + "/bundle", "right", "--only", "test rows", QUIRE_EMULATED_FAULT="1", COMPUTE_SANITIZER="true")
-    launches = {part: tempfile.mkdtemp(dir=tmp) for part in ("round 1", "attention", "other", "steps")}
-    parts = {part: Slot(tmp + "/bundle", "fast", "--only", part, PYTHON="false", QUIRE_EMULATED_LAUNCHES=launches[part])
-             for part in launches}  # fmt: skip
-    assert failed.end(1).pieces()["test rows"][0].startswith("**FAILED**"), failed.page()
-    report, launched = {"kernels": [], "steps": []}, set()
-    for part, s in parts.items():
-        page, files = s.end(0).page(), s.archive()
-        assert "these numbers mean nothing" in page
-        new = json.loads(files["gemm-1.json" if part == "round 1" else part + ".json"])
+    bundle, report, launched, parts = tmp + "/bundle", {"kernels": [], "steps": []}, set(), {}
+    failed = Slot(bundle, "one", "--only", "test rows", QUIRE_EMULATED_FAULT="1", PYTHON="false")
+    brief = Slot(bundle, "one", "--only", "steps,two processes", PYTHON="false")
+    for part in ("gemm", "attention", "other", "steps"):
+        folder = tempfile.mkdtemp(dir=tmp)
+        parts[folder] = subprocess.Popen([bundle + "/bin/bench_cuda", folder + "/report", "--tiny", "--only", part], cwd=bundle,
+                                         env={**os.environ, "QUIRE_EMULATED_LAUNCHES": folder})  # fmt: skip
+    pieces = failed.end(1).pieces()
+    assert pieces["test rows"][0].startswith("**FAILED**") and "it was asked to fail" in pieces["test rows"][1], pieces
+    assert {piece[0] for piece in brief.end(0).pieces().values()} == {"ran"} and "these numbers mean nothing" in brief.page(), brief.page()
+    assert len(json.loads(brief.archive()["1-steps.json"])["steps"]) == 9, brief.page()
+    for folder, process in parts.items():
+        assert process.wait() == 0, folder
+        with open(folder + "/report.md") as page, open(folder + "/report.json") as report_json:
+            page, new = page.read(), json.load(report_json)
         for kind in report:
             assert all(row["shape"] in page for row in new[kind]), page
             report[kind] += new[kind]
-        with open(launches[part] + "/bench_cuda.bench_cuda", "r+") as f:  # whose program is stripped
-            text = f.read().replace(tmp + "/bundle/bin", build + "/tests")
+        os.remove(folder + "/report.md"), os.remove(folder + "/report.json")
+        [listed] = os.listdir(folder)
+        with open(f"{folder}/{listed}", "r+") as f:  # whose program is stripped
+            text = f.read().replace(bundle + "/bin/gpu_tests", build + "/tests/emulated_gpu_tests")
             f.seek(0), f.write(text), f.truncate()
-        launched |= set(ptxas.launches(launches[part]))
+        launched |= set(ptxas.launches(folder))
     check_benchmark(report["kernels"], report["steps"], launched)
     return f"{len(report['kernels'])} kernels, {len(report['steps'])} steps"
 
@@ -220,7 +236,7 @@ def main():
     with tempfile.TemporaryDirectory() as tmp:
         bundle = stand_ins(tmp)
         with concurrent.futures.ThreadPoolExecutor() as pool:
-            cases = [pool.submit(case, bundle) for case in (is_cut, passes, compares, lacks_torch, fails, is_killed, is_misused)]
+            cases = [pool.submit(case, bundle) for case in (is_cut, passes, asks, lacks_torch, fails, is_killed, is_misused)]
             print(emulated(tempfile.mkdtemp(dir=tmp), os.path.abspath(sys.argv[1])))
             for case in cases:
                 case.result()

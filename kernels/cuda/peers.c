@@ -190,26 +190,37 @@ static void open_arena(struct device *dev, int r, struct peer_info *other) {
     other->topk = (struct cuda_topk *)(void *)((char *)other->topk + shift);
 }
 
+// Whether all ranks say so. False: or their comm has failed, which ends them.
+static bool all_say(struct peers *p, bool mine) {
+    int all[COMM_MAX_SUM], say = mine;
+    if (p->comm->ops->all_gather(p->comm, all, &say, sizeof say) != STATUS_OK)
+        return false;
+    for (int r = 0; r < p->world; r++)
+        mine &= all[r] != 0;
+    return mine;
+}
+
 // The ranks' NCCL group; without it, long sums go the way of short ones, if there is one.
 static void open_nccl(struct device *dev) {
     struct peers *p = &dev->peers;
     struct err err = {0};
     unsigned char ids[RT_NCCL_ID + 1] = {0}; // and whether there is one
-    int all[COMM_MAX_SUM], mine;
     if (p->rank == 0)
         ids[RT_NCCL_ID] = rt_nccl_id(dev->rt, ids, &err);
     if (p->comm->ops->broadcast(p->comm, ids, sizeof ids, 0) != STATUS_OK)
         return;
-    if (ids[RT_NCCL_ID])
+    // NCCL waits without an end for a rank that does not come: none begins unless all can.
+    bool can = ids[RT_NCCL_ID] && !rt_failed(dev->rt) && !rt_nccl_problem()[0];
+    if (!can && p->rank > 0)
+        err_set(&err, STATUS_DEVICE, "%s", rt_nccl_problem());
+    if (all_say(p, can))
         p->nccl = rt_nccl_open(dev->rt, ids, p->rank, p->world, &err);
-    mine = p->nccl != NULL;
-    if (p->comm->ops->all_gather(p->comm, all, &mine, sizeof mine) != STATUS_OK)
+    if (!all_say(p, p->nccl != NULL) && p->nccl) { // all or none
+        rt_nccl_close(p->nccl);
+        p->nccl = NULL;
+    }
+    if (p->comm->ops->error(p->comm)[0])
         return;
-    for (int r = 0; r < p->world; r++)
-        if (!all[r] && p->nccl) { // all or none
-            rt_nccl_close(p->nccl);
-            p->nccl = NULL;
-        }
     const char *why = err.msg[0] ? err.msg : "a rank could not open it";
     char text[sizeof err.msg + 64];
     if (!p->nccl && p->apart) {

@@ -7,8 +7,9 @@
 // The barrier, block by block: a block sets a flag in the memory of every rank, which tells its twin there
 // that what its rank has made is there, and waits for theirs; then it reads; then the same again, so that
 // nobody writes what another still reads, or reads a sum before it is there. Flags only count up, from what
-// the block keeps in `epochs`: a CUDA graph needs no new arguments, and nobody resets anything. All blocks of
-// a launch fit on a device at once.
+// the block keeps in `epochs`: a CUDA graph needs no new arguments, and nobody resets anything. A block that has
+// failed a barrier keeps an odd number: from then on it tells nobody that it has come, as its rank's numbers are
+// wrong, and waits for nobody. All blocks of a launch fit on a device at once.
 #include "common.cuh"
 
 enum { PEER_THREADS = 512 };
@@ -29,6 +30,18 @@ KD_FN bool peer_barrier(const struct cuda_peers &g, uint32_t epoch, int *arrived
     }
     __syncthreads();
     return *arrived != 0;
+}
+
+// The first barrier of a launch, and the second, behind which there may be work to do. A launch keeps its epoch at its end.
+KD_FN bool peer_arrive(const struct cuda_peers &g, uint32_t epoch, int *arrived) {
+    return epoch % 2 == 0 && peer_barrier(g, epoch + 1, arrived);
+}
+KD_FN bool peer_part(const struct cuda_peers &g, uint32_t epoch, bool go, int *arrived) {
+    return go && peer_barrier(g, epoch + 2, arrived);
+}
+KD_FN void keep_epoch(const struct cuda_peers &g, uint32_t epoch, bool go) {
+    if (threadIdx.x == 0)
+        g.epochs[blockIdx.x] = go ? epoch + 2 : epoch | 1;
 }
 
 KD_FN float add4(float a, float b) { return a + b; }
@@ -94,14 +107,12 @@ template <int WORLD> __global__ void __launch_bounds__(PEER_THREADS, 1) sum_rank
     kd_grid_release();
     kd_grid_wait();
     uint32_t epoch = a.peers.epochs[blockIdx.x];
-    bool go = peer_barrier(a.peers, epoch + 1, arrived);
+    bool go = peer_arrive(a.peers, epoch, arrived);
     if (go && a.n % 4 == 0)
         sum_at_once<WORLD, float4>(a);
     else if (go)
         sum_at_once<WORLD, float>(a);
-    peer_barrier(a.peers, epoch + 2, arrived);
-    if (threadIdx.x == 0)
-        a.peers.epochs[blockIdx.x] = epoch + 2;
+    keep_epoch(a.peers, epoch, peer_part(a.peers, epoch, go, arrived));
 }
 
 // The first shot: this rank's slice, to all.
@@ -134,18 +145,17 @@ template <int WORLD> __global__ void __launch_bounds__(PEER_THREADS, 1) sum_slic
     kd_grid_release();
     kd_grid_wait();
     uint32_t epoch = a.peers.epochs[blockIdx.x];
-    bool go = peer_barrier(a.peers, epoch + 1, arrived), whole = a.n % 4 == 0;
+    bool go = peer_arrive(a.peers, epoch, arrived), whole = a.n % 4 == 0;
     if (go && whole)
         sum_slice<WORLD, float4>(a);
     else if (go)
         sum_slice<WORLD, float>(a);
-    go = go && peer_barrier(a.peers, epoch + 2, arrived); // who has no sums tells nobody that they are there
+    go = peer_part(a.peers, epoch, go, arrived);
     if (go && whole)
         keep_slices<WORLD, float4>(a);
     else if (go)
         keep_slices<WORLD, float>(a);
-    if (threadIdx.x == 0)
-        a.peers.epochs[blockIdx.x] = epoch + 2;
+    keep_epoch(a.peers, epoch, go);
 }
 
 // What each rank has of a stage's input, to all.
@@ -154,15 +164,14 @@ __global__ void __launch_bounds__(PEER_THREADS, 1) share_parts(struct cuda_share
     kd_grid_release();
     kd_grid_wait();
     uint32_t epoch = a.peers.epochs[blockIdx.x];
-    if (peer_barrier(a.peers, epoch + 1, arrived)) {
+    bool go = peer_arrive(a.peers, epoch, arrived);
+    if (go) {
         for (size_t i = first_element(); i < a.n / 4; i += element_stride())
             ((float4 *)(void *)a.y)[i] = ((const float4 *)(const void *)a.part[i / (a.each / 4)])[i];
         for (size_t i = a.n / 4 * 4 + first_element(); i < a.n; i += element_stride())
             a.y[i] = a.part[i / a.each][i];
     }
-    peer_barrier(a.peers, epoch + 2, arrived);
-    if (threadIdx.x == 0)
-        a.peers.epochs[blockIdx.x] = epoch + 2;
+    keep_epoch(a.peers, epoch, peer_part(a.peers, epoch, go, arrived));
 }
 
 // Rank `from`'s logits of a row, and their group maxima, to the same place in ours.
@@ -198,7 +207,8 @@ __global__ void __launch_bounds__(PEER_THREADS, 1) gather_rows(struct cuda_gathe
     kd_grid_release();
     kd_grid_wait();
     uint32_t epoch = a.peers.epochs[blockIdx.x];
-    if (peer_barrier(a.peers, epoch + 1, arrived))
+    bool go = peer_arrive(a.peers, epoch, arrived);
+    if (go)
         for (int i = (int)blockIdx.x; i < a.num_rows * a.peers.world; i += (int)gridDim.x) {
             int row = i / a.peers.world, from = i % a.peers.world;
             if (a.rows[row].row < 0 || from == a.peers.rank)
@@ -208,9 +218,7 @@ __global__ void __launch_bounds__(PEER_THREADS, 1) gather_rows(struct cuda_gathe
             else
                 take_logits(a, row, from);
         }
-    peer_barrier(a.peers, epoch + 2, arrived);
-    if (threadIdx.x == 0)
-        a.peers.epochs[blockIdx.x] = epoch + 2;
+    keep_epoch(a.peers, epoch, peer_part(a.peers, epoch, go, arrived));
 }
 
 __global__ void __launch_bounds__(128) clear_columns(struct cuda_clear a) {

@@ -146,6 +146,7 @@ PLANTED = [
     ("ranks.cu", "another tree", "test_sum"),
     ("ranks.cu", "two shots: slices are read before they are there", "test_sum"),
     ("ranks.cu", "two shots: who has no sums says that they are there", "test_stop"),
+    ("ranks.cu", "a block that has failed says in its next launch that it has come", "test_stop"),
     ("ranks.cu", "two shots: others keep what they had of a slice", "test_sum"),
     ("ranks.cu", "two shots: nobody adds the end", "test_sum"),
     ("ranks.cu", "two shots: the first four slices", "test_sum"),

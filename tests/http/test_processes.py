@@ -458,6 +458,20 @@ def test_long_sums_of_processes():
 
 
 @needs_emulated
+@pytest.mark.parametrize("first", [True, False])
+def test_nccl_of_one_process(first):
+    """Who has none does not come to where the others would wait for ever: nobody takes it."""
+    words = ["generate", "--raw", "-p", "Once upon a time there was a cat. " * 12, "-n", "2", "--json", *LOGPROBS, "--device", "cuda",
+             "--tensor-parallel-size", "2"]  # fmt: skip
+    env = {"QUIRE_CUDA_MODULE": str(EMULATED)}
+    has, lacks = ["env", "QUIRE_EMULATED_NCCL=1"], ["env", "-u", "QUIRE_EMULATED_NCCL"]
+    got = launch([RUN, "mpirun", 1, *(has if first else lacks), BINARY, *words, ":", "-np", 1, *(lacks if first else has), BINARY, *words], env=env)
+    want = run(*words, env=env)
+    assert (want.returncode, got.returncode) == (0, 0) and "long sums between devices go without NCCL" in got.stderr, (want, got)
+    assert json.loads(got.stdout)["logprobs"] == json.loads(want.stdout)["logprobs"]
+
+
+@needs_emulated
 @pytest.mark.parametrize("own", [{"QUIRE_CUDA_SHARE_DEVICE": "1"}, {"QUIRE_EMULATED_DEVICES": "2"}])
 def test_one_gpu_of_two_processes(own):
     """Both are told to share it, or process 1 alone."""

@@ -104,12 +104,12 @@ ROWS = [
     (CUDA % "store.cuh", "finite = __ballot_sync(ALL_LANES, finite) == ALL_LANES;", "__syncwarp();", "test_emu_rows"),  # int8: a NaN that lane 0 does not see
     (CUDA % "intrinsics.h", "    if (a >= 0x43e80000u)\n        return (uint8_t)(sign | 0x7eu);\n    if (a >= 0x3c800000u)\n        return (uint8_t)(sign | (a - ", "    if (a >= 0x3c800000u)\n        return (uint8_t)(sign | (a - ",
          "test_emu_intrinsics"),  # fp8: large numbers wrap around
-    (CUDA % "ranks.cu", "bool go = peer_barrier(a.peers, epoch + 1, arrived);", "bool go = true;", "test_emu_peers"),  # parts are added before they are there
-    (CUDA % "ranks.cu", "    peer_barrier(a.peers, epoch + 2, arrived);\n    if (threadIdx.x == 0)\n        a.peers.epochs[blockIdx.x] = epoch + 2;\n}\n\n// The", "    if (threadIdx.x == 0)\n        a.peers.epochs[blockIdx.x] = epoch + 2;\n}\n\n// The",
-         "test_emu_peers"),  # a part is written while others read it
+    (CUDA % "ranks.cu", "bool go = peer_arrive(a.peers, epoch, arrived);\n    if (go && a.n", "bool go = true;\n    if (go && a.n", "test_emu_peers"),  # parts are added before they are there
+    (CUDA % "ranks.cu", "    keep_epoch(a.peers, epoch, peer_part(a.peers, epoch, go, arrived));\n}\n\n// The first shot", "    keep_epoch(a.peers, epoch, go);\n}\n\n// The first shot", "test_emu_peers"),  # a part is written while others read it
     (CUDA % "ranks.cu", "v[r] = add4(v[2 * r], v[2 * r + 1]);", "v[r] = add4(v[r], v[r + n / 2]);", "test_emu_peers"),  # another tree
-    (CUDA % "ranks.cu", "go = go && peer_barrier(a.peers, epoch + 2, arrived);", "", "test_emu_peers"),  # two shots: slices are read before they are there
-    (CUDA % "ranks.cu", "go = go && peer_barrier(a.peers, epoch + 2, arrived);", "go = peer_barrier(a.peers, epoch + 2, arrived) && go;", "test_emu_peers"),  # two shots: who has no sums says that they are there
+    (CUDA % "ranks.cu", "    go = peer_part(a.peers, epoch, go, arrived);\n", "", "test_emu_peers"),  # two shots: slices are read before they are there
+    (CUDA % "ranks.cu", "return go && peer_barrier(g, epoch + 2, arrived);", "return peer_barrier(g, epoch + 2, arrived) && go;", "test_emu_peers"),  # two shots: who has no sums says that they are there
+    (CUDA % "ranks.cu", "return epoch % 2 == 0 && peer_barrier", "return peer_barrier", "test_emu_peers"),  # a block that has failed says in its next launch that it has come
     (CUDA % "ranks.cu", "((T *)(void *)a.part[r])[begin + i] = v;", "((T *)(void *)a.part[a.peers.rank])[begin + i] = v;", "test_emu_peers"),  # two shots: others keep what they had of a slice
     (CUDA % "ranks.cu", "(sum_size<T>(a) + 32 * WORLD - 1) / (32 * WORLD)", "sum_size<T>(a) / (32 * WORLD)", "test_emu_peers"),  # two shots: nobody adds the end
     (CUDA % "ranks.cu", "i < all; i += 4 * size)", "i < all && i < 4 * size; i += 4 * size)", "test_emu_peers"),  # two shots: the first four slices
@@ -334,7 +334,7 @@ ROWS = [
     (CUDA % "phases.c", "streams ? dev->added : dev->resid", "dev->resid", "test_emu_kinds"),  # streams: the gate of a layer's embedding takes what is not scaled
     (CUDA % "attn_prefill.cu", "a.chunked).begin;\n    int tile", "a.chunked).begin / 2;\n    int tile", "test_emu_attention"),  # prefill reads pages that a window gave back
     (CUDA % "ranks.cu", "a.part[i / (a.each / 4)])[i];", "a.part[0])[i];", "test_emu_peers"),  # a stage takes all from its first rank
-    (CUDA % "ranks.cu", "            a.y[i] = a.part[i / a.each][i];\n    }\n    peer_barrier(a.peers, epoch + 2, arrived);\n", "            a.y[i] = a.part[i / a.each][i];\n    }\n", "test_emu_peers"),  # a stage's part is written while others read it
+    (CUDA % "ranks.cu", "            a.y[i] = a.part[i / a.each][i];\n    }\n    keep_epoch(a.peers, epoch, peer_part(a.peers, epoch, go, arrived));\n", "            a.y[i] = a.part[i / a.each][i];\n    }\n    keep_epoch(a.peers, epoch, go);\n", "test_emu_peers"),  # a stage's part is written while others read it
     (CUDA % "phases.c", "rt_download(dev->rt, dst, dev->resid + (size_t)rank * backend_resid_part(n, world),", "rt_download(dev->rt, dst, dev->resid,", "test_emu_ranks"),  # ranks hand over the same part
     (CUDA % "peers.c", "(p->apart ? y : p->part) + begin, part", "y + begin, part", "test_emu_ranks"),  # a part lies where others do not look
     (CUDA % "peers.c", "(p->apart ? y : p->part) + begin, part", "p->part + begin, part", "test_emu_ranks"),  # a part lies where NCCL does not look

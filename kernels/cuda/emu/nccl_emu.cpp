@@ -39,11 +39,11 @@ struct rt_nccl {
     int rank, world;
 };
 
-// Waits for all ranks. False: one did not come.
-static bool meet(rendezvous *m, int world) {
+// Waits for all ranks, so many seconds. False: one did not come.
+static bool meet(rendezvous *m, int world, int seconds = SECONDS) {
     struct timespec until;
     clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_sec += SECONDS;
+    until.tv_sec += seconds;
     pthread_mutex_lock(&m->lock);
     unsigned long round = m->round;
     if (++m->arrived == world) {
@@ -94,11 +94,15 @@ bool rt_nccl_id(struct rt *, unsigned char id[RT_NCCL_ID], struct err *err) {
 
 struct rt_nccl *rt_nccl_open(struct rt *rt, const unsigned char id[RT_NCCL_ID], int rank, int world,
                              struct err *err) {
+    if (rt_nccl_problem()[0]) {
+        err_set(err, STATUS_DEVICE, "%s", rt_nccl_problem());
+        return nullptr;
+    }
     int file = open((const char *)id, O_RDWR | O_CLOEXEC), first = -1;
     void *p = file >= 0 ? map(file) : nullptr;
     if (file >= 0)
         close(file);
-    bool all = p && meet((rendezvous *)p, world);
+    bool all = p && meet((rendezvous *)p, world, 3600);                        // the real one waits for ever
     if (rank == 0 && sscanf((const char *)id, "/proc/%*d/fd/%d", &first) == 1) // it has made the file
         close(first);
     rt_stream(rt);

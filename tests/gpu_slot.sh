@@ -348,7 +348,8 @@ measure() {
     fi
     export -f environment same_words
     export work emulated
-    trap 'write_page' EXIT
+    # shellcheck disable=SC2064 # the clocks of now
+    trap "[ -z '$clocks' ] || kill $clocks 2>/dev/null; write_page" EXIT
     $command
     [ -z "$clocks" ] || { kill "$clocks" && summarise_clocks; } || true
     [ "$count" -eq 0 ] || write_page

@@ -187,7 +187,9 @@ struct device {
     uint32_t *seen, stamp;
     struct work work; // of the step that is being queued
     const struct step *step;
-    struct graph *capturing; // or NULL
+    struct graph *
+        bucket; // whose launches this step makes, to be captured or, before that, to load their kernels; or NULL
+    bool capturing;
     struct graph graphs[CUDA_MAX_GRAPHS];
     int num_graphs, max_graphs;
 

@@ -181,7 +181,7 @@ static void attend_splits(struct device *dev, const struct layer *layer) {
                                 .num_splits = dev->inputs.attn[spec].counts,
                                 .first_split = dev->inputs.attn[spec].first_split,
                                 .split0 = list->one_launch ? 0 : first[row],
-                                .max_splits = dev->capturing ? dev->capturing->max_splits[spec] : splits,
+                                .max_splits = dev->bucket ? dev->bucket->max_splits[spec] : splits,
                                 .partial = dev->partial,
                                 .stats = dev->stats,
                                 .arrived = dev->arrived};
@@ -457,7 +457,7 @@ void cuda_phase_head(struct device *dev, const struct model *model, const struct
                                 .parts = dev->sample_parts,
                                 .num_rows = n,
                                 // a graph serves rows with edits and without
-                                .num_adjusted = dev->capturing ? n : dev->work.num_adjusted,
+                                .num_adjusted = dev->bucket ? n : dev->work.num_adjusted,
                                 .vocab = dev->model.vocab,
                                 .ld = dev->logits_ld,
                                 .ldmax = dev->num_maxima,

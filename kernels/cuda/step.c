@@ -134,7 +134,7 @@ bool cuda_step_begin(struct device *dev, const struct step *step) {
     CHECK(dev->work.bytes <= dev->upload_bytes);
     upload(dev, dev->upload[slot]);
     dev->step = step; // until step_end()
-    dev->capturing = NULL;
+    dev->capturing = false;
     dev->experts.counted = false;
     struct graph *g = suits ? find_graph(dev, tokens) : NULL;
     if (g && g->graph) {
@@ -142,8 +142,9 @@ bool cuda_step_begin(struct device *dev, const struct step *step) {
         finish_step(dev, step);
         return true;
     }
+    dev->bucket = g;
     if (g && ++g->num_seen > 1) { // once may be chance
-        dev->capturing = g;
+        dev->capturing = true;
         rt_capture_begin(dev->rt);
     }
     return false;
@@ -151,9 +152,9 @@ bool cuda_step_begin(struct device *dev, const struct step *step) {
 
 void cuda_step_end(struct device *dev) {
     if (dev->capturing) {
-        dev->capturing->graph = rt_capture_end(dev->rt);
-        if (dev->capturing->graph)
-            rt_graph_launch(dev->rt, dev->capturing->graph);
+        dev->bucket->graph = rt_capture_end(dev->rt);
+        if (dev->bucket->graph)
+            rt_graph_launch(dev->rt, dev->bucket->graph);
         else
             rt_fail(dev->rt, "a step could not be captured as a CUDA graph");
     }

@@ -148,6 +148,7 @@ ROWS = [
     (CUDA % "gemm_common.cuh", "    __syncthreads();\n    if (!*is_last)", "    if (!*is_last)", "test_emu_gemm"),  # staged: whether a block is the last is read before it is known
     (CUDA % "gemm_common.cuh", "parts + (n - 1) * NT * STAGED_THREADS", "parts + n % num * NT * STAGED_THREADS", "test_emu_gemm"),  # staged: parts in another order
     (CUDA % "gemm_common.cuh", "return most > 4 ? 2 : most > 2;", "return most > 4;", "test_emu_gemm"),  # staged: too little shared memory
+    (CUDA % "phases.c", ".num_adjusted = dev->bucket ? n", ".num_adjusted = dev->capturing ? n", "test_emu_limits"),  # a kernel is loaded while a graph is captured
     (CUDA % "big_kernels.h", "    return most;", "    return most < bytes ? most : bytes;", "test_emu_gemm"),  # a kernel may have the shared memory of its first launch
     (CUDA % "gemm_wgmma.cu", "            kd_shared_fence();\n", "", "test_emu_gemm"),  # gemm of wgmma: copies are not fenced
     (CUDA % "gemm_wgmma.cu", "kd_copy_wait<DEPTH - 2>();", "kd_copy_wait<DEPTH - 1>();", "test_emu_gemm"),  # gemm of wgmma: a step is read before its copies land
@@ -239,7 +240,7 @@ ROWS = [
     (CUDA % "sample.cu", "to[i] = 2 * i + 1 < n ? kd_add(from[2 * i], from[2 * i + 1]) : from[2 * i];", "to[i] = kd_add(from[2 * i], 2 * i + 1 < n ? from[2 * i + 1] : from[2 * i]);",
          "test_emu_sample"),  # the odd group out is counted twice
     (CUDA % "work.c", "if (n == 0 || seen[entries[i].token] == *stamp) {", "if (n == 0) {", "test_emu_sample"),  # entries of a token at once
-    (CUDA % "phases.c", ".num_adjusted = dev->capturing ? n : dev->work.num_adjusted,", ".num_adjusted = dev->work.num_adjusted,",
+    (CUDA % "phases.c", ".num_adjusted = dev->bucket ? n : dev->work.num_adjusted,", ".num_adjusted = dev->work.num_adjusted,",
          "test_emu_steps"),  # a graph without entries replays a step that has some
     (CUDA % "work.c", "        slots[t] = -1;\n", "        slots[t] = 0;\n", "test_emu_steps"),  # padding rows write a block
     (CUDA % "multiply.c", "w->layout != LAYOUT_F32 ? dev->work.num_decode : m;", "w->layout != LAYOUT_F32 ? 0 : m;",

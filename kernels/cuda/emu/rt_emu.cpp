@@ -515,6 +515,9 @@ static std::map<std::pair<int, const void *>, size_t> allowed;
 // Why a device refuses the launch; "": it does not. (Of __launch_bounds__ tests/tools/cuda_calls.py takes care.)
 static std::string refusal(struct rt *rt, const void *kernel, const rt_grid &g) {
     std::lock_guard<std::mutex> lock(allowed_lock);
+    if (rt->capture &&
+        allowed.count({rt->ordinal, kernel}) == 0) // a kernel is loaded when it is first launched
+        return "operation not permitted when stream is capturing: a kernel that has not been loaded";
     size_t &may = allowed[{rt->ordinal, kernel}];
     if (size_t wish = big_kernels_wish(&rt->big, kernel, g.shared, rt->shared_max))
         may = wish;

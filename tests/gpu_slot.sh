@@ -388,6 +388,7 @@ all | rehearse)
         WHAT=$asked timeout -k 5 $most "$out/bundle/gpu_slot.sh" $part "${more[@]}" || rc=$?
         case $rc:$worst in 124:* | 137:*) die "$part has not ended in time" ;; 1:* | 3:[02] | 0:2) worst=$rc ;; esac
     done
+    [ "$command$worst" != rehearse3 ] || worst=0 # times of the emulator are nobody's: what is cut there has run
     exit "$worst"
     ;;
 esac

@@ -168,6 +168,10 @@ def test_command(page, line, place, tiny):
         if not shutil.which("mpirun"):
             pytest.skip("no MPI")
         serves(line, place)
+    elif head == "mkdir" and "./dev gpu-slot " in rest:
+        dev(rest.partition("./dev ")[2])
+    elif head == "mkdir" and "gpu_slot.sh" in rest:
+        pytest.skip("tests/emu/test_gpu_slot.py runs it on the emulator")
     elif head == "docker":
         pytest.skip("tests/container.sh builds the image and serves from it")
     elif head.startswith("build/release/"):

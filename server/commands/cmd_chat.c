@@ -4,9 +4,9 @@
 // standard output gets.
 #include "buf.h"
 #include "commands.h"
-#include "console.h"
 #include "line_input.h"
 #include "log.h"
+#include "process/console.h"
 #include "talk.h"
 
 #include <errno.h>

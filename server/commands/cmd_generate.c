@@ -1,11 +1,11 @@
 // quire generate [MODEL] -p TEXT: one completion, streamed to stdout, or one JSON object.
+#include "api/messages.h"
 #include "buf.h"
 #include "commands.h"
-#include "console.h"
-#include "dialects/messages.h"
 #include "dialects/openai.h"
 #include "local.h"
-#include "setup.h"
+#include "process/console.h"
+#include "process/setup.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,9 +1,9 @@
 // quire health [URL]: asks a running server whether it is well, for the health checks of containers and
 // supervisors, so that an image needs no HTTP client. Exit code 0: 200; 1: any other response, or none within
 // TIMEOUT.
-#include "client.h"
 #include "commands.h"
-#include "console.h"
+#include "http/client.h"
+#include "process/console.h"
 
 #include <stdio.h>
 #include <string.h>

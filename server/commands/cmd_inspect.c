@@ -1,8 +1,8 @@
 // quire inspect [MODEL]: what a model file holds, line by line.
 
 #include "commands.h"
-#include "console.h"
-#include "setup.h"
+#include "process/console.h"
+#include "process/setup.h"
 
 #include <stdio.h>
 

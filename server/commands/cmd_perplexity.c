@@ -6,9 +6,9 @@
 // use it.
 #include "buf.h"
 #include "commands.h"
-#include "console.h"
 #include "local.h"
-#include "setup.h"
+#include "process/console.h"
+#include "process/setup.h"
 
 #include <errno.h>
 #include <math.h>

@@ -1,9 +1,9 @@
 // quire quantize IN OUT TYPE: a model file with its matrices in another type. A signal or an error leaves
 // nothing behind; the process then ends as the signal would have ended it.
 #include "commands.h"
-#include "console.h"
+#include "process/console.h"
+#include "process/setup.h"
 #include "quantize.h"
-#include "setup.h"
 
 #include <signal.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 // quire replay RECORD: feeds what --record wrote to a scheduler without a model, and compares every plan.
 #include "commands.h"
-#include "console.h"
+#include "process/console.h"
 #include "service.h"
 
 #include <inttypes.h>

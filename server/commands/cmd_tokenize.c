@@ -2,8 +2,8 @@
 // TEXT `-`: stdin. --no-special neither adds special tokens nor reads them in the text.
 #include "buf.h"
 #include "commands.h"
-#include "console.h"
-#include "setup.h"
+#include "process/console.h"
+#include "process/setup.h"
 #include "tokenizer.h"
 
 #include <errno.h>

@@ -1,9 +1,9 @@
 // quire top [URL]: what a running server does, once a second: its queue, its requests, its pages. --once prints it a single
 // time, without a terminal's control codes.
 #include "buf.h"
-#include "client.h"
 #include "commands.h"
-#include "console.h"
+#include "http/client.h"
+#include "process/console.h"
 
 #include <jansson.h>
 #include <poll.h>

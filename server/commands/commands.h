@@ -1,7 +1,7 @@
 // The commands; each returns an exit code.
 #pragma once
 
-#include "config.h"
+#include "process/config.h"
 
 int cmd_chat(const struct config *c);
 int cmd_top(const struct config *c);

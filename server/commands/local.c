@@ -1,8 +1,8 @@
 #include "local.h"
 
-#include "console.h"
 #include "log.h"
-#include "setup.h"
+#include "process/console.h"
+#include "process/setup.h"
 
 #include <signal.h>
 #include <unistd.h>

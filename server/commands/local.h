@@ -1,7 +1,7 @@
 // An engine in this process, for the commands that need no server.
 #pragma once
 
-#include "config.h"
+#include "process/config.h"
 #include "service.h"
 
 struct local {

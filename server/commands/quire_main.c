@@ -2,15 +2,15 @@
 
 #include "build_id.h"
 #include "commands.h"
-#include "console.h"
-#include "default_model.h"
-#include "environment.h"
 #include "local.h"
 #include "log.h"
-#include "process_env.h"
+#include "process/console.h"
+#include "process/default_model.h"
+#include "process/environment.h"
+#include "process/process_env.h"
+#include "process/setup.h"
 #include "quantize.h"
 #include "serve.h"
-#include "setup.h"
 
 #include <limits.h>
 #include <stdio.h>

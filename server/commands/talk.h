@@ -1,7 +1,7 @@
 // Who answers `quire chat`: an engine in this process, or a running server. One answer at a time, one thread.
 #pragma once
 
-#include "config.h"
+#include "process/config.h"
 
 #include <jansson.h>
 #include <signal.h>

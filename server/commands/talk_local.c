@@ -1,13 +1,13 @@
 // The engine in this process, without a server: the model's chat template, its sampling defaults, its format of reasoning
 // and calls.
+#include "api/dialect.h"
+#include "api/messages.h"
 #include "commands.h"
-#include "console.h"
-#include "dialects/dialect.h"
-#include "dialects/messages.h"
 #include "local.h"
 #include "log.h"
-#include "sampling_defaults.h"
-#include "setup.h"
+#include "process/console.h"
+#include "process/sampling_defaults.h"
+#include "process/setup.h"
 #include "talk.h"
 
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 // A running server: /v1/chat/completions, streamed.
 #include "buf.h"
-#include "client.h"
-#include "console.h"
+#include "http/client.h"
+#include "process/console.h"
 #include "talk.h"
 
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 // Anthropic's Messages API: /v1/messages and /v1/messages/count_tokens. Pure; any thread.
 #pragma once
 
-#include "dialect.h"
+#include "api/dialect.h"
 
 extern const struct dialect anthropic_messages;
 

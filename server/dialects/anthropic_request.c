@@ -2,10 +2,10 @@
 // and messages of role `tool`. Consecutive messages of one role are one.
 #include "anthropic.h"
 
-#include "messages.h"
+#include "api/messages.h"
+#include "api/rewrite.h"
+#include "api/structured.h"
 #include "openai.h"
-#include "rewrite.h"
-#include "structured.h"
 
 #include <limits.h>
 #include <stdlib.h>

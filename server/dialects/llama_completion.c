@@ -2,7 +2,7 @@
 // but for the prompt, the bias and what of the tokens is wanted.
 #include "llama_completion.h"
 
-#include "infill.h"
+#include "api/infill.h"
 #include "openai.h"
 
 #include <limits.h>

@@ -1,8 +1,8 @@
 // Ollama's API: /api/chat, /api/generate, /api/embed and /api/embeddings. Pure; any thread.
 #pragma once
 
-#include "dialect.h"
-#include "fields.h"
+#include "api/dialect.h"
+#include "api/fields.h"
 
 extern const struct dialect ollama_chat, ollama_generate, ollama_embed, ollama_embeddings;
 

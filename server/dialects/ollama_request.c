@@ -2,11 +2,11 @@
 // clients load a model, becomes one for no output.
 #include "ollama.h"
 
-#include "infill.h"
-#include "messages.h"
+#include "api/infill.h"
+#include "api/messages.h"
+#include "api/rewrite.h"
+#include "api/structured.h"
 #include "openai.h"
-#include "rewrite.h"
-#include "structured.h"
 
 #include <limits.h>
 #include <stdlib.h>

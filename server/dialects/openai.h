@@ -2,8 +2,8 @@
 // (openai_embeddings.c), with the fields and the JSON that they share (openai_parse.c, openai_write.c).
 #pragma once
 
-#include "dialect.h"
-#include "field_table.h"
+#include "api/dialect.h"
+#include "api/field_table.h"
 
 extern const struct dialect openai_completions, openai_chat, openai_embeddings;
 extern const struct dialect cohere_rerank, vllm_score; // rerank.c

@@ -1,8 +1,8 @@
 // /v1/chat/completions: messages in, a message out.
 #include "openai.h"
 
-#include "messages.h"
-#include "structured.h"
+#include "api/messages.h"
+#include "api/structured.h"
 
 #include <limits.h>
 #include <stdlib.h>

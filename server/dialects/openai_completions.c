@@ -1,7 +1,7 @@
 // /v1/completions: prompts of text or ids in, text out.
-#include "infill.h"
+#include "api/infill.h"
+#include "api/structured.h"
 #include "openai.h"
-#include "structured.h"
 
 #include <limits.h>
 #include <stdlib.h>

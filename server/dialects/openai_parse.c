@@ -1,5 +1,5 @@
 // Request bodies of OpenAI's APIs: the fields that completions and chat share.
-#include "messages.h"
+#include "api/messages.h"
 #include "openai.h"
 
 #include <limits.h>

@@ -1,8 +1,8 @@
 // Tools of chat completions: which may be called, and calls as responses have them.
 #include "openai.h"
 
-#include "../http/auth.h"
-#include "messages.h"
+#include "api/messages.h"
+#include "http/auth.h"
 
 #include <stdio.h>
 #include <string.h>

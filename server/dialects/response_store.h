@@ -1,8 +1,8 @@
 // Responses that are kept (--store): by owner and id, as many bytes as allowed, the oldest go first. Any thread.
 #pragma once
 
-#include "../http/auth.h"
 #include "buf.h"
+#include "http/auth.h"
 
 #include <stdbool.h>
 

@@ -1,7 +1,7 @@
 // The items that led to a response, as a list with an id each.
 #include "responses.h"
 
-#include "fields.h"
+#include "api/fields.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,9 +1,9 @@
 // /v1/responses: items in, a response out. A body is put into the words of a chat and read as one.
+#include "api/rewrite.h"
+#include "api/structured.h"
 #include "responses.h"
-#include "rewrite.h"
-#include "structured.h"
 
-#include "messages.h"
+#include "api/messages.h"
 #include "response_store.h"
 
 #include <limits.h>

@@ -1,7 +1,7 @@
 #include "page.h"
 
 #include "http/http.h"
-#include "reply.h"
+#include "requests/reply.h"
 
 #include <string.h>
 #include <strings.h>

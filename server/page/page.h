@@ -2,7 +2,7 @@
 // asks of the API as any client does.
 #pragma once
 
-#include "app.h"
+#include "requests/app.h"
 
 // Whether this request gets a file of the page, which --no-page turns off: GET or HEAD of /page/NAME, or GET of / by a client
 // that accepts text/html. `root`: the request's route is /. Loop thread.

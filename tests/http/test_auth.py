@@ -28,8 +28,8 @@ GUARDED = {
 
 
 def listed_routes():
-    """The paths of the code's own table, server/routes.c."""
-    text = (goldens.ROOT / "server/routes.c").read_text()
+    """The paths of the code's own table, server/endpoints/routes.c."""
+    text = (goldens.ROOT / "server/endpoints/routes.c").read_text()
     routes = {("GET", p) for p in re.findall(r"\"(/[a-z0-9_/-]+)\"", text)}
     return {(m, p) for m, p in routes if p not in OPEN}
 

@@ -10,7 +10,7 @@ from schema import components
 from test_chat import HI
 from wire import check_error, parse_events, wait_for
 
-DIALECTS = ROOT / "server/dialects"
+SERVER = ROOT / "server"
 EMPTY = ["", [], {}]
 SETS = {"empty": EMPTY, "off": EMPTY + [False, 0]}
 BODIES = {
@@ -67,7 +67,7 @@ def documented():
 
 def tabled():
     """The same of field_table.c."""
-    text = (DIALECTS / "field_table.c").read_text()
+    text = (SERVER / "api/field_table.c").read_text()
     defines = dict(re.findall(r"^#define (\w+) (\S.*)$", text, re.M))
     short = {"C": "completions", "CHAT": "chat", "RESPONSES": "responses", "ITEM": "item", "ITEM_PART": "item part", "OPTION": "option", "ANSWER": "chat", "MESSAGE": "message", "PART": "part", "STREAM": "stream_options", "EMBED": "embeddings", "RERANK": "rerank", "SCORE": "score",
              "TOKENIZE": "tokenize", "DETOKENIZE": "detokenize", "RENDER": "apply-template",
@@ -138,7 +138,7 @@ def test_every_field_of_the_specification_is_tabled():
 
 def test_what_is_read_is_so_in_the_table():
     for file, places in {"openai_parse": CHOICES, "openai_completions": ["completions"], "openai_chat": ["chat"]}.items():
-        for name in re.findall(r'^    \{"(\w+)", F_', (DIALECTS / f"{file}.c").read_text(), re.M):
+        for name in re.findall(r'^    \{"(\w+)", F_', (SERVER / f"dialects/{file}.c").read_text(), re.M):
             for place in places:
                 assert TABLED[name, place][0] == "read", (name, place)
 

@@ -189,7 +189,7 @@ ROWS = [
     (DETOK, "d->stops[s].matched = d->stops[s].fail[d->stops[s].len];", "d->stops[s].matched = 0;",
             "test_detok"),  # a stop that begins in one that ended nothing is missed
     (DETOK, "if (d->stop_index >= 0 && !d->keep_stop)", "if (d->stop_index >= 0)", "test_detok"),  # the stop is cut off
-    ("server/seed.h", "splitmix64(splitmix64(seed) + (uint64_t)j)", "splitmix64(seed + (uint64_t)j)",
+    ("server/requests/seed.h", "splitmix64(splitmix64(seed) + (uint64_t)j)", "splitmix64(seed + (uint64_t)j)",
                       "test_server_openai"),  # a choice is another seed's
     ("server/dialects/openai_parse.c", " && r->seed != -1", "", "test_server_openai"),  # -1 is a seed
     # ---- a plan as a step

@@ -2,13 +2,13 @@
 
 SCHED = "scheduler/scheduler.c"
 BATCH = "engine/batch.c"
-NEAREST = "server/nearest.c"
-FOREIGN_FLAGS = "server/foreign_flags.c"
-METRICS = "server/metrics.c"
-FIELD_RULES = "server/dialects/field_rules.c"
+NEAREST = "server/process/nearest.c"
+FOREIGN_FLAGS = "server/process/foreign_flags.c"
+METRICS = "server/observe/metrics.c"
+FIELD_RULES = "server/api/field_rules.c"
 OPENAI_PARSE = "server/dialects/openai_parse.c"
 LLAMA = "server/dialects/llama_completion.c"
-INFILL = "server/dialects/infill.c"
+INFILL = "server/api/infill.c"
 RERANK = "server/dialects/rerank.c"
 ANTHROPIC = "server/dialects/anthropic_request.c"
 ANTHROPIC_WRITE = "server/dialects/anthropic_write.c"
@@ -34,9 +34,9 @@ ROWS = [
     (RESPONSES_WRITE, "    if (w->s->num_items == 0)\n", "    if (false)\n", "test_server_responses"),  # no item of an empty output
     (RESPONSES_WRITE, "    buf_clear(&s->text);\n", "", "test_server_responses"),  # an item has the text of the one before
     (RESPONSES_WRITE, "    if (w.s->sequence == 0) // clients", "    if (false) // clients", "test_server_responses"),  # an error comes first
-    ("server/completion_text.c", "    while (first < ch->num_pending && (n = match_pending(ch, first, text + before, more)) == 0)\n        first++;\n", "",
+    ("server/requests/completion_text.c", "    while (first < ch->num_pending && (n = match_pending(ch, first, text + before, more)) == 0)\n        first++;\n", "",
             "test_server_responses"),  # log-probabilities of marks
-    ("server/completion_text.c", "    if (parts[num - 1].kind != PART_CONTENT) {\n        ch->num_pending = 0;\n        return;\n    }\n", "",
+    ("server/requests/completion_text.c", "    if (parts[num - 1].kind != PART_CONTENT) {\n        ch->num_pending = 0;\n        return;\n    }\n", "",
             "test_server_responses"),  # and of reasoning
     # ---- what models write: calls and reasoning
     ("server/formats/parser_state.h", "return have >= len ? MATCH_YES : p->ended ? MATCH_NO : MATCH_OPEN;",
@@ -101,7 +101,7 @@ ROWS = [
      "test_server_config"),  # what means the same is refused
     (METRICS, "seconds > durations[b]", "seconds >= durations[b]", "test_server_text"),  # le is not less than
     (METRICS, "s->waiting - deferred);", "s->waiting);", "test_server_text"),  # the reasons are more than all
-    ("server/dialects/api_error.c", "tokens == (size_t)n_ctx", "false", "test_server_openai"),  # a full context that is told to fit
+    ("server/api/api_error.c", "tokens == (size_t)n_ctx", "false", "test_server_openai"),  # a full context that is told to fit
     (LLAMA, "out->len == 0 ? TOKENIZE_ADD_SPECIAL : 0u", "TOKENIZE_ADD_SPECIAL", "test_server_llama"),  # BOS within a prompt
     (LLAMA, "ids |= json_is_number(part);", "ids = true;", "test_server_llama"),  # two texts are one prompt
     (LLAMA, "p->num_tokens < r->request->max_tokens", "p->num_tokens <= r->request->max_tokens", "test_server_llama"),  # truncated by n_predict
@@ -118,6 +118,6 @@ ROWS = [
     ("server/http/limits.c", "c->credit + earned < BURST ? c->credit + (int)earned : BURST", "c->credit + (int)earned", "test_server_limits"),  # an hour saves up requests
     ("server/http/limits.c", "    c->credit--;\n", "", "test_server_limits"),  # no limit
     # ---- the watchdog ----------------------------------------------------------------------------------------
-    ("server/watchdog.c", "if (cpu - cpu_then < STALL_NS && ", "if (", "test_server_watchdog"),  # only waiting is seen
-    ("server/watchdog.c", "            cpu_then = cpu;\n", "", "test_server_watchdog"),  # all work is one stall
+    ("server/observe/watchdog.c", "if (cpu - cpu_then < STALL_NS && ", "if (", "test_server_watchdog"),  # only waiting is seen
+    ("server/observe/watchdog.c", "            cpu_then = cpu;\n", "", "test_server_watchdog"),  # all work is one stall
 ]

@@ -1,7 +1,7 @@
 // The Messages API: requests as the chat completions that they stand for, and the blocks and events of responses.
 #include "../tools/fake_service.c"
+#include "api/messages.h"
 #include "dialects/anthropic.h"
-#include "dialects/messages.h"
 #include "harness.h"
 
 #include <jansson.h>

@@ -3,9 +3,9 @@
 // no text of a client becomes a control token.
 #include "harness.h"
 
+#include "api/chat_formats.h"
+#include "api/messages.h"
 #include "chat.h"
-#include "dialects/chat_formats.h"
-#include "dialects/messages.h"
 #include "vocabularies.h"
 
 #include <jansson.h>

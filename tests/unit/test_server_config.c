@@ -1,8 +1,8 @@
 // Flags, environment and --config file; where the embedded model is looked for.
-#include "config.h"
-#include "default_model.h"
-#include "embedded_model.h"
 #include "harness.h"
+#include "process/config.h"
+#include "process/default_model.h"
+#include "process/embedded_model.h"
 
 #include <limits.h>
 #include <sys/stat.h>

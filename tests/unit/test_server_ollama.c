@@ -1,6 +1,6 @@
 // Ollama's API: requests as the engine gets them, and the lines of a response, in which a call is whole.
 #include "../tools/fake_service.c"
-#include "dialects/messages.h"
+#include "api/messages.h"
 #include "dialects/ollama.h"
 #include "harness.h"
 

@@ -2,7 +2,7 @@
 #include "../tools/fake_service.c"
 #include "dialects/openai.h"
 #include "harness.h"
-#include "seed.h"
+#include "requests/seed.h"
 
 static char *names[] = {(char *)"m", (char *)"org/other"};
 

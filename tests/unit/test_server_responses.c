@@ -1,10 +1,10 @@
 // /v1/responses without a server: items to messages, and events and bodies of outputs that are cut everywhere. A tokenizer
 // of bytes stands in.
 #include "../tools/fake_service.c"
-#include "completion_state.h"
 #include "dialects/response_store.h"
 #include "dialects/responses.h"
 #include "harness.h"
+#include "requests/completion_state.h"
 
 // ---- in
 

@@ -5,7 +5,7 @@
 #include "http/auth.h"
 #include "http/framing.h"
 #include "http/sse.h"
-#include "metrics.h"
+#include "observe/metrics.h"
 
 #include <jansson.h>
 #include <math.h>

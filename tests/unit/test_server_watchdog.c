@@ -1,5 +1,5 @@
 // The watchdog: a thread that works without coming round is noticed, one that sleeps or comes round is not.
-#include "watchdog.h"
+#include "observe/watchdog.h"
 
 #include "clock.h"
 #include "harness.h"

@@ -1,0 +1,75 @@
+#include "keys.h"
+
+#include "log.h"
+#include "requests/app.h"
+
+#include <string.h>
+
+static enum status read_keys(struct auth *auth, const struct str_list *keys, const char *file,
+                             struct err *err) {
+    enum status st = STATUS_OK;
+    for (size_t i = 0; i < keys->len && st == STATUS_OK; i++)
+        st = auth_add(auth, keys->items[i], strlen(keys->items[i]));
+    if (st == STATUS_OK && file)
+        st = auth_add_file(auth, file, err);
+    return st == STATUS_OK ? st : err_set(err, st, "out of memory");
+}
+
+static enum status read_all(const struct config *c, struct auth *keys, struct auth *admin, struct err *err) {
+    enum status st = read_keys(keys, &c->api_keys, c->api_key_file, err);
+    return st == STATUS_OK ? read_keys(admin, &c->admin_keys, c->admin_key_file, err) : st;
+}
+
+bool keys_take(struct app *app, struct err *err) {
+    const struct config *c = app->config;
+    if (read_all(c, &app->auth, &app->admin, err) != STATUS_OK)
+        return false;
+    app->has_tenants = app->auth.num_keys > 1 || c->api_key_file;
+    if (!app->loopback && app->auth.num_keys == 0 && c->require_key)
+        err_set(err, STATUS_INVALID, "--require-key: %s is a public address and there is no key", c->host);
+    return err->code == STATUS_OK;
+}
+
+static void read_work(uv_work_t *work) {
+    struct key_files *k = work->data;
+    read_all(k->app->config, &k->auth, &k->admin, &k->err);
+}
+
+static void swap(struct auth *a, struct auth *b) {
+    struct auth old = *a;
+    *a = *b;
+    *b = old;
+}
+
+static void after_read(uv_work_t *work, int status) {
+    (void)status;
+    struct key_files *k = work->data;
+    struct app *app = k->app;
+    if (k->err.code) {
+        log_msg(LOG_ERROR, "keys=kept why=\"%s\"", k->err.msg);
+    } else {
+        swap(&app->auth, &k->auth);
+        swap(&app->admin, &k->admin);
+        log_msg(LOG_INFO, "keys=read num=%zu admin=%zu", app->auth.num_keys, app->admin.num_keys);
+    }
+    auth_free(&k->auth);
+    auth_free(&k->admin);
+    k->err = (struct err){0};
+    k->busy = false;
+    if (k->again)
+        keys_reload(app);
+}
+
+void keys_reload(struct app *app) {
+    struct key_files *k = &app->key_files;
+    if (!app->config->api_key_file && !app->config->admin_key_file) {
+        log_msg(LOG_INFO, "keys=kept why=\"no file of keys\"");
+        return;
+    }
+    k->again = k->busy; // what is being read may be older than the signal
+    if (k->busy)
+        return;
+    k->app = app;
+    k->work.data = k;
+    k->busy = uv_queue_work(&app->loop, &k->work, read_work, after_read) == 0;
+}

@@ -1,0 +1,31 @@
+// The handlers of routes.c but completions': each responds at once, or starts a job (job.h). Loop thread.
+#pragma once
+
+#include "requests/app.h"
+
+void get_models(struct app *app, struct http_request *request);
+void get_model(struct app *app, struct http_request *request);
+void get_health(struct app *app, struct http_request *request);
+void get_livez(struct app *app, struct http_request *request);
+void get_readyz(struct app *app, struct http_request *request);
+void get_load(struct app *app, struct http_request *request);
+void get_version(struct app *app, struct http_request *request);
+void get_tokenizer_info(struct app *app, struct http_request *request);
+void get_props(struct app *app, struct http_request *request);
+void get_slots(struct app *app, struct http_request *request);
+void get_engine(struct app *app, struct http_request *request); // engine_look.c
+void reply_metrics(struct app *app, struct http_request *request, const char *const *route_names,
+                   int num_routes);                           // metrics_page.c
+void get_root(struct app *app, struct http_request *request); // ollama_info.c, as the next
+void get_ollama_tags(struct app *app, struct http_request *request);
+void get_ollama_ps(struct app *app, struct http_request *request);
+void post_ollama_show(struct app *app, struct http_request *request);
+void get_loras(struct app *app, struct http_request *request); // lora_handlers.c, as the next
+void post_load_lora(struct app *app, struct http_request *request);
+void post_unload_lora(struct app *app, struct http_request *request);
+void post_tokenize(struct app *app, struct http_request *request);
+void post_detokenize(struct app *app, struct http_request *request);
+void post_count(struct app *app, struct http_request *request);
+void post_count_tokens(struct app *app, struct http_request *request);
+void post_responses_count(struct app *app, struct http_request *request);
+void post_template(struct app *app, struct http_request *request);

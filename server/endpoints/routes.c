@@ -1,0 +1,468 @@
+#include "routes.h"
+
+#include "dialects/anthropic.h"
+#include "dialects/llama_completion.h"
+#include "dialects/ollama.h"
+#include "dialects/openai.h"
+#include "dialects/responses.h"
+#include "explain.h"
+#include "handlers.h"
+#include "log.h"
+#include "page/page.h"
+#include "process/nearest.h"
+#include "requests/completion.h"
+#include "requests/inquiry.h"
+#include "requests/job.h"
+#include "requests/reply.h"
+#include "stored_responses.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/random.h>
+
+// ---- the table
+
+_Static_assert((int)NUM_ROUTES <= (int)METRICS_MAX_ROUTES, "metrics has a row for each route");
+
+static const char *const route_names[NUM_ROUTES];
+static void get_page(struct app *app, struct http_request *request);
+
+static void get_metrics(struct app *app, struct http_request *request) {
+    reply_metrics(app, request, route_names, NUM_ROUTES);
+}
+
+#define GET_METHODS "GET, HEAD, OPTIONS"
+#define POST_METHODS "POST, OPTIONS"
+#define KEPT_METHODS "GET, HEAD, DELETE, OPTIONS"
+
+// Path, prefix, open, early, methods, dialect, get, post.
+static const struct route routes[NUM_ROUTES] = {
+    {"/v1/completions", false, false, false, POST_METHODS, &openai_completions, NULL, completion_start},
+    {"/v1/chat/completions", false, false, false, POST_METHODS, &openai_chat, NULL, completion_start},
+    {"/v1/chat/completions/input_tokens", false, false, false, POST_METHODS, NULL, NULL, post_count},
+    {"/v1/messages", false, false, false, POST_METHODS, &anthropic_messages, NULL, completion_start},
+    {"/v1/messages/count_tokens", false, false, false, POST_METHODS, &anthropic_messages, NULL,
+     post_count_tokens},
+    {"/api/chat", false, false, false, POST_METHODS, &ollama_chat, NULL, completion_start},
+    {"/api/generate", false, false, false, POST_METHODS, &ollama_generate, NULL, completion_start},
+    {"/api/embed", false, false, false, POST_METHODS, &ollama_embed, NULL, completion_start},
+    {"/api/embeddings", false, false, false, POST_METHODS, &ollama_embeddings, NULL, completion_start},
+    {"/api/tags", false, false, false, GET_METHODS, &ollama_chat, get_ollama_tags, NULL},
+    {"/api/ps", false, false, false, GET_METHODS, &ollama_chat, get_ollama_ps, NULL},
+    {"/api/show", false, false, false, POST_METHODS, &ollama_chat, NULL, post_ollama_show},
+    {"/api/version", false, false, true, GET_METHODS, &ollama_chat, get_version, NULL},
+    {"/", false, false, true, GET_METHODS, NULL, get_root, NULL},
+    {"/page/", true, false, true, GET_METHODS, NULL, get_page, NULL},
+    {"/v1/responses", false, false, false, POST_METHODS, &openai_responses, NULL, completion_start},
+    {"/v1/responses/input_tokens", false, false, false, POST_METHODS, NULL, NULL, post_responses_count},
+    {"/v1/responses/", true, false, false, KEPT_METHODS, NULL, stored_response, NULL},
+    {"/v1/embeddings", false, false, false, POST_METHODS, &openai_embeddings, NULL, completion_start},
+    {"/v1/rerank", false, false, false, POST_METHODS, &cohere_rerank, NULL, completion_start},
+    {"/v1/score", false, false, false, POST_METHODS, &vllm_score, NULL, completion_start},
+    {"/completion", false, false, false, POST_METHODS, &llama_completion, NULL, completion_start},
+    {"/infill", false, false, false, POST_METHODS, &llama_infill, NULL, completion_start},
+    {"/tokenize", false, false, false, POST_METHODS, NULL, NULL, post_tokenize},
+    {"/detokenize", false, false, false, POST_METHODS, NULL, NULL, post_detokenize},
+    {"/tokenizer_info", false, false, false, GET_METHODS, NULL, get_tokenizer_info, NULL},
+    {"/apply-template", false, false, false, POST_METHODS, NULL, NULL, post_template},
+    {"/v1/models", false, false, false, GET_METHODS, NULL, get_models, NULL},
+    {"/v1/models/", true, false, false, GET_METHODS, NULL, get_model, NULL},
+    {"/health", false, true, true, GET_METHODS, NULL, get_health, NULL},
+    {"/livez", false, true, true, GET_METHODS, NULL, get_livez, NULL},
+    {"/readyz", false, true, true, GET_METHODS, NULL, get_readyz, NULL},
+    {"/version", false, false, true, GET_METHODS, NULL, get_version, NULL},
+    {"/load", false, false, true, GET_METHODS, NULL, get_load, NULL},
+    {"/props", false, false, false, GET_METHODS, NULL, get_props, NULL},
+    {"/slots", false, false, false, GET_METHODS, NULL, get_slots, NULL},
+    {"/v1/engine", false, false, false, GET_METHODS, NULL, get_engine, NULL},
+    {"/v1/engine/pages/", true, false, false, GET_METHODS, NULL, get_engine, NULL},
+    {"/v1/cache/explain", false, false, false, POST_METHODS, NULL, NULL, post_explain},
+    {"/v1/cache/explain/", true, false, false, GET_METHODS, NULL, get_explanation, NULL},
+    {"/v1/estimate", false, false, false, POST_METHODS, NULL, NULL, post_estimate},
+    {"/lora-adapters", false, false, false, GET_METHODS, NULL, get_loras, NULL},
+    {"/v1/load_lora_adapter", false, false, false, POST_METHODS, NULL, NULL, post_load_lora},
+    {"/v1/unload_lora_adapter", false, false, false, POST_METHODS, NULL, NULL, post_unload_lora},
+    {"/metrics", false, false, true, GET_METHODS, NULL, get_metrics, NULL},
+    {"", false, false, true, "", NULL, NULL, NULL},
+};
+static const char *const route_names[NUM_ROUTES] = {"/v1/completions",
+                                                    "/v1/chat/completions",
+                                                    "/v1/chat/completions/input_tokens",
+                                                    "/v1/messages",
+                                                    "/v1/messages/count_tokens",
+                                                    "/api/chat",
+                                                    "/api/generate",
+                                                    "/api/embed",
+                                                    "/api/embeddings",
+                                                    "/api/tags",
+                                                    "/api/ps",
+                                                    "/api/show",
+                                                    "/api/version",
+                                                    "/",
+                                                    "/page/{file}",
+                                                    "/v1/responses",
+                                                    "/v1/responses/input_tokens",
+                                                    "/v1/responses/{id}",
+                                                    "/v1/embeddings",
+                                                    "/v1/rerank",
+                                                    "/v1/score",
+                                                    "/completion",
+                                                    "/infill",
+                                                    "/tokenize",
+                                                    "/detokenize",
+                                                    "/tokenizer_info",
+                                                    "/apply-template",
+                                                    "/v1/models",
+                                                    "/v1/models/{id}",
+                                                    "/health",
+                                                    "/livez",
+                                                    "/readyz",
+                                                    "/version",
+                                                    "/load",
+                                                    "/props",
+                                                    "/slots",
+                                                    "/v1/engine",
+                                                    "/v1/engine/pages/{page}",
+                                                    "/v1/cache/explain",
+                                                    "/v1/cache/explain/{id}",
+                                                    "/v1/estimate",
+                                                    "/lora-adapters",
+                                                    "/v1/load_lora_adapter",
+                                                    "/v1/unload_lora_adapter",
+                                                    "/metrics",
+                                                    "other"};
+
+// Paths that other servers have for the same: the beginning, and what stands for it here.
+static const struct {
+    const char *path, *ours;
+} aliases[] = {
+    {"/completions", "/v1/completions"}, // llama-server
+    {"/chat/completions", "/v1/chat/completions"},
+    {"/chat/completions/input_tokens", "/v1/chat/completions/input_tokens"},
+    {"/responses", "/v1/responses"},
+    {"/responses/input_tokens", "/v1/responses/input_tokens"},
+    {"/responses/", "/v1/responses/"},
+    {"/embeddings", "/v1/embeddings"},
+    {"/rerank", "/v1/rerank"},
+    {"/reranking", "/v1/rerank"},
+    {"/v1/reranking", "/v1/rerank"},
+    {"/v2/rerank", "/v1/rerank"}, // Cohere
+    {"/score", "/v1/score"},      // vLLM
+    {"/models", "/v1/models"},
+    {"/models/", "/v1/models/"},
+    {"/v1/health", "/health"},
+    {"/ping", "/health"}, // vLLM and SGLang, for SageMaker
+};
+#define COUNT(table) (sizeof(table) / sizeof(table)[0])
+
+#define NO_MODELS "This server has the models that it was started with: it fetches, makes and deletes none."
+
+// Paths of other servers that have no counterpart.
+static const struct {
+    const char *path;
+    int status;
+    const char *why;
+} refused[] = {
+    {"/embedding", 501, "llama-server's own form is not supported: /v1/embeddings takes OpenAI's."},
+    {"/api/pull", 501, NO_MODELS},
+    {"/api/push", 501, NO_MODELS},
+    {"/api/create", 501, NO_MODELS},
+    {"/api/copy", 501, NO_MODELS},
+    {"/api/delete", 501, NO_MODELS},
+    {"/generate", 404, "SGLang's own form is not supported: /v1/completions takes OpenAI's."},
+};
+
+// Below these, the form of errors of paths that are not there.
+static const struct {
+    const char *path;
+    const struct dialect *dialect;
+} error_forms[] = {{"/v1/messages", &anthropic_messages}, {"/api", &ollama_chat}};
+
+static const struct dialect *error_form(const char *path) {
+    for (size_t i = 0; i < COUNT(error_forms); i++) {
+        size_t n = strlen(error_forms[i].path);
+        if (strncmp(path, error_forms[i].path, n) == 0 && (path[n] == '/' || !path[n]))
+            return error_forms[i].dialect;
+    }
+    return NULL;
+}
+
+static bool is_at(const char *path, const char *route, bool prefix) {
+    size_t n = strlen(route);
+    return prefix ? strncmp(path, route, n) == 0 && path[n] : strcmp(path, route) == 0;
+}
+
+const struct route *route_find(const char *path) {
+    for (size_t i = 0; i < COUNT(aliases); i++)
+        if (is_at(path, aliases[i].path, aliases[i].path[strlen(aliases[i].path) - 1] == '/')) {
+            path = aliases[i].ours;
+            for (int k = 0; k < ROUTE_OTHER; k++)
+                if (strcmp(routes[k].path, path) == 0)
+                    return &routes[k];
+        }
+    for (int i = 0; i < ROUTE_OTHER; i++)
+        if (is_at(path, routes[i].path, routes[i].prefix))
+            return &routes[i];
+    return &routes[ROUTE_OTHER];
+}
+
+// A client whose base URL is wrong asks for a path with too much before it; else the nearest by letters.
+static void reply_not_found(struct http_request *request) {
+    const char *path = request->path;
+    struct nearest near = {.word = path};
+    for (size_t i = 0; i < COUNT(refused); i++)
+        if (strcmp(path, refused[i].path) == 0) {
+            REPLY_ERROR(request, refused[i].status, NULL, NULL, "%s", refused[i].why);
+            return;
+        }
+    for (int i = 0; i < ROUTE_OTHER; i++)
+        nearest_try(&near, routes[i].path);
+    size_t most = 0, len = strlen(path);
+    for (int i = 0; i < ROUTE_OTHER && !near.best; i++) {
+        size_t n = strlen(routes[i].path);
+        if (n > most && n < len && strcmp(path + len - n, routes[i].path) == 0) {
+            most = n;
+            near.best = routes[i].path;
+        }
+    }
+    REPLY_ERROR(request, 404, NULL, NULL, "There is no path '%.120s'%s%s%s", path,
+                near.best ? "; did you mean '" : ".", near.best ? near.best : "", near.best ? "'?" : "");
+}
+
+static void get_page(struct app *app, struct http_request *request) {
+    if (page_wanted(app, request, false))
+        page_reply(request);
+    else
+        reply_not_found(request);
+}
+
+int route_index(const struct route *route) { return route ? (int)(route - routes) : ROUTE_OTHER; }
+
+// ---- before any body is read
+
+static void make_request_id(struct http_request *request) {
+    static const char hex[] = "0123456789abcdef";
+    if (http_request_id_ok(request->head.request_id)) {
+        snprintf(request->request_id, sizeof request->request_id, "%s", request->head.request_id);
+        return;
+    }
+    request->head.request_id = NULL;
+    uint8_t random[16];
+    if (getrandom(random, sizeof random, GRND_NONBLOCK) != sizeof random) {
+        int64_t now = http_now();
+        memcpy(random, &now, sizeof now);
+        memcpy(random + 8, &request, 8);
+    }
+    for (size_t i = 0; i < sizeof random; i++) {
+        request->request_id[2 * i] = hex[random[i] >> 4];
+        request->request_id[2 * i + 1] = hex[random[i] & 15];
+    }
+    request->request_id[2 * sizeof random] = '\0';
+}
+
+static bool has_key(const struct auth *auth, const struct http_head *head) {
+    const char *key = app_key(head);
+    return key && auth_check(auth, key, strlen(key));
+}
+
+// What changes the server has keys of its own.
+static bool is_admin(const struct route *r) {
+    return r->post == post_load_lora || r->post == post_unload_lora;
+}
+
+// What responds after the engine was asked. It takes an admin key, too.
+static bool asks_engine(const struct route *r) {
+    return r->get == get_engine || r->get == get_explanation || r->post == post_explain ||
+           r->post == post_estimate;
+}
+
+// The page's own files tell nothing: a browser gets them before it has a key.
+static bool is_page(const struct app *app, const struct http_request *request, const struct route *r) {
+    return (r->get == get_root || r->get == get_page) && page_wanted(app, request, r->get == get_root);
+}
+
+static bool is_local_origin(const char *origin) {
+    size_t n = strncmp(origin, "https://", 8) == 0 ? 8 : strncmp(origin, "http://", 7) == 0 ? 7 : 0;
+    return n && http_host_is_local(origin + n, "localhost");
+}
+
+// What a page of this origin is told to be allowed: the origin, or *, which says nothing of credentials. NULL: it is
+// not.
+static const char *find_allowed_origin(const struct app *app, const char *origin) {
+    const struct str_list *l = &app->config->allowed_origins;
+    for (size_t i = 0; i < l->len; i++) {
+        const char *allowed = l->items[i];
+        if (strcmp(allowed, "localhost") == 0 ? is_local_origin(origin) : strcmp(allowed, origin) == 0)
+            return origin;
+        if (strcmp(allowed, "*") == 0)
+            return app->config->allow_credentials ? origin : allowed;
+    }
+    return NULL;
+}
+
+// Responds to a browser that asks whether its page may call us. Default: no.
+static void reply_preflight(struct app *app, struct http_request *request) {
+    if (!find_allowed_origin(app, request->head.origin)) {
+        REPLY_ERROR(request, 400, "origin_not_allowed", NULL, "This origin may not request the server.");
+        return;
+    }
+    http_header(request, "Access-Control-Allow-Methods", "GET, POST, DELETE, OPTIONS");
+    http_header(request, "Access-Control-Allow-Headers",
+                request->head.acrh ? request->head.acrh : "authorization, content-type, x-api-key");
+    http_header(request, "Access-Control-Max-Age", "600");
+    http_reply(request, 204, NULL, NULL, 0);
+}
+
+static bool is_json_type(const char *type) {
+    static const char json[] = "application/json";
+    size_t n = sizeof json - 1;
+    return strncasecmp(type, json, n) == 0 && (type[n] == '\0' || type[n] == ';' || type[n] == ' ');
+}
+
+// Whether a POST may send its body; otherwise it has its response.
+static bool check_post(struct app *app, struct http_request *request) {
+    const struct http_head *h = &request->head;
+    const char *type = request->dialect && request->dialect->any_type ? NULL : h->content_type;
+    if (h->length < 0 && !h->num_encoding) {
+        request->close = true; // a body may follow all the same
+        REPLY_ERROR(request, 400, NULL, NULL, "POST needs a Content-Length or Transfer-Encoding: chunked.");
+    } else if (h->length > (int64_t)app->http.limits.max_body) {
+        REPLY_ERROR(request, 413, "request_too_large", NULL, "The body must not exceed %zu bytes.",
+                    app->http.limits.max_body);
+    } else if (type ? !is_json_type(type) : h->origin && !find_allowed_origin(app, h->origin)) {
+        // A page may send a body without a type to any site, and says whose page it is.
+        REPLY_ERROR(request, 415, NULL, NULL,
+                    "Content-Type must be application/json (curl: -H 'Content-Type: application/json').");
+    } else if (h->content_encoding && strcasecmp(h->content_encoding, "identity") != 0) {
+        REPLY_ERROR(request, 415, NULL, NULL, "Compressed bodies are not supported.");
+    } else {
+        return true;
+    }
+    return false;
+}
+
+bool routes_head(void *arg, struct http_request *request) {
+    struct app *app = arg;
+    const struct http_head *h = &request->head;
+    struct api_error e = {0};
+    make_request_id(request);
+    for (size_t n = strlen(request->path); n > 1 && request->path[n - 1] == '/'; n--)
+        request->path[n - 1] = '\0'; // a slash at the end makes no other path
+    request->route = request->bad_url ? &routes[ROUTE_OTHER] : route_find(request->path);
+    const struct route *r = request->route;
+    request->dialect = r == &routes[ROUTE_OTHER] ? error_form(request->path) : r->dialect;
+    if (request->dialect == &anthropic_messages)
+        http_header(request, "request-id", request->request_id);
+    const struct auth *auth = is_admin(r) && app->admin.num_keys > 0 ? &app->admin : &app->auth;
+    bool options = strcmp(request->method, "OPTIONS") == 0, deletes = strcmp(request->method, "DELETE") == 0;
+    if (app->state == APP_DRAINING)
+        request->close = true;
+    const char *allowed = h->origin ? find_allowed_origin(app, h->origin) : NULL;
+    if (allowed) {
+        http_header(request, "Access-Control-Allow-Origin", allowed);
+        if (app->config->allow_credentials)
+            http_header(request, "Access-Control-Allow-Credentials", "true");
+        http_header(request, "Access-Control-Expose-Headers",
+                    "x-request-id, x-quire-ignored, x-quire-predicted-ttft-ms, retry-after");
+        http_header(request, "Vary", "Origin");
+    }
+
+    if (request->refused) { // framing: nothing else of this request can be trusted
+        request->close = true;
+        REPLY_ERROR(request, request->status, NULL, NULL, "%s", request->refused);
+    } else if (request->bad_url) {
+        request->close = true;
+        REPLY_ERROR(request, 400, NULL, NULL, "The request target is no path, or holds a NUL.");
+    } else if (request->conn->over && !r->open) {
+        app->metrics.refused_connections++;
+        request->close = true;
+        e.retry_after = 5;
+        api_fail(&e, 503, "overloaded", NULL, "There are too many connections.");
+        reply_error(request, &e);
+    } else if (app->auth.num_keys == 0 && app->loopback && !r->open &&
+               !http_host_is_local(h->host, app->config->host)) {
+        REPLY_ERROR(
+            request, 403, "host_not_allowed", NULL,
+            "Without an API key this server answers to its local names only, to keep other sites' pages "
+            "out.");
+    } else if (options && h->origin && h->acrm) {
+        reply_preflight(app, request);
+    } else if (auth->num_keys > 0 && !r->open && !has_key(auth, h) &&
+               !(asks_engine(r) && app_is_admin(app, h)) && !is_page(app, request, r)) {
+        REPLY_ERROR(request, 401, "invalid_api_key", NULL, "%s",
+                    h->authorization || h->api_key ? "The API key is not valid."
+                                                   : "An API key is needed: Authorization: Bearer KEY.");
+    } else if (options && strcmp(request->path, "*") == 0) {
+        http_header(request, "Allow", "GET, HEAD, POST, OPTIONS");
+        http_reply(request, 204, NULL, NULL, 0);
+    } else if (r == &routes[ROUTE_OTHER]) {
+        reply_not_found(request);
+    } else if (options) {
+        http_header(request, "Allow", r->methods);
+        http_reply(request, 204, NULL, NULL, 0);
+    } else if (!(strcmp(request->method, "GET") == 0 && r->get) && !(r->get == stored_response && deletes) &&
+               !(strcmp(request->method, "POST") == 0 && r->post && !request->is_head)) {
+        http_header(request, "Allow", r->methods);
+        REPLY_ERROR(request, 405, NULL, NULL, "This path takes %s.", r->methods);
+    } else if (is_admin(r) && (app->admin.num_keys == 0 || !app->config->lora_root)) {
+        REPLY_ERROR(request, 403, "adapters_disabled", NULL,
+                    "Adapters are loaded at run time where the server has --lora-root and --admin-api-key.");
+    } else if (!r->early && !app_accepts(app, &e)) {
+        reply_error(request, &e);
+    } else if (r->get && asks_engine(r)) {
+        return true; // a response that comes later follows the body, were there one
+    } else if (r->get) {
+        r->get(app, request);
+    } else {
+        return check_post(app, request);
+    }
+    return false;
+}
+
+void routes_body(void *arg, struct http_request *request) {
+    struct app *app = arg;
+    struct api_error e = {0};
+    switch (request->trouble) {
+    case HTTP_BODY_WHOLE:
+        if (app_accepts(app, &e)) {
+            (request->route->post ? request->route->post : request->route->get)(app, request);
+            return;
+        }
+        break;
+    case HTTP_BODY_TOO_LARGE:
+        api_fail(&e, 413, "request_too_large", NULL, "The body must not exceed %zu bytes.",
+                 app->http.limits.max_body);
+        break;
+    case HTTP_BODY_NO_ROOM:
+        e.retry_after = 5;
+        api_fail(&e, 503, "overloaded", NULL, "Too many large requests are being read.");
+        break;
+    case HTTP_BODY_MALFORMED: api_fail(&e, 400, NULL, NULL, "The body's chunks are malformed."); break;
+    case HTTP_BODY_TOO_SLOW: api_fail(&e, 408, "request_timeout", NULL, "The body comes too slowly."); break;
+    }
+    reply_error(request, &e);
+}
+
+void routes_drained(void *app, struct http_request *request) { completion_drained(app, request); }
+
+void routes_done(void *arg, struct http_request *request) {
+    struct app *app = arg;
+    int route = route_index(request->route),
+        status = request->gone && !request->streaming ? 499 : request->status;
+    metrics_http(&app->metrics, route, request->is_head ? "HEAD" : request->method, status,
+                 (double)(http_now() - request->arrived) / 1e9);
+    // Completions write their own line.
+    bool is_completion = request->route && request->route->post == completion_start,
+         logged = is_completion && request->user;
+    if (is_completion)
+        completion_done(app, request);
+    else if (request->route && asks_engine(request->route))
+        inquiry_done(request);
+    else
+        job_done(request);
+    if (!logged)
+        log_msg(request->status >= 400 ? LOG_INFO : LOG_DEBUG,
+                "http id=%s method=%s route=%s status=%d ms=%.1f", request->request_id, request->method,
+                route_names[route], status, (double)(http_now() - request->arrived) / 1e6);
+}

@@ -1,0 +1,100 @@
+// The state of a serving process; owned by serve.c, used by the loop thread only.
+#pragma once
+
+#include "api/api_error.h"
+#include "api/completion_request.h"
+#include "http/auth.h"
+#include "http/http.h"
+#include "observe/metrics.h"
+#include "observe/watchdog.h"
+#include "process/config.h"
+#include "service.h"
+#include "work_pool.h"
+
+struct completion;
+struct choice;
+struct past_requests;
+struct otlp;
+
+enum app_state {
+    APP_LOADING,  // listening; the model loads in the pool: 503 loading_model
+    APP_READY,    // serving
+    APP_DRAINING, // SIGTERM: what runs may end; 503 shutting_down
+    APP_DEAD,     // the device failed: 503 engine_unavailable, then exit 70
+};
+
+// Keys that are being read again (keys.h).
+struct key_files {
+    uv_work_t work;
+    struct app *app;
+    struct auth auth, admin; // the pool's while busy
+    struct err err;
+    bool busy, again;
+};
+
+struct app {
+    const struct config *config;
+    uv_loop_t loop;
+    struct work_pool pool;
+    struct http http;
+    struct auth auth, admin; // admin: of routes that change the server
+    struct metrics metrics;
+    enum app_state state;
+    bool has_tenants; // each key's caller has prefixes and responses of its own: there are several, or may be
+    bool loopback;    // bound to the loopback: Host is checked where no key is
+    int exit_code;
+
+    struct engine *engine; // NULL while loading
+    struct service *service;
+    struct served_model model;
+    struct loras *loras;
+    struct sampling_params sampling; // model.sampling
+    bool drafts_ngrams;              // --speculative-method
+    struct str_list names;
+    char fingerprint[64];
+    int64_t created; // s, of the process; for /v1/models
+
+    // completions
+    uint64_t next_id, seed_counter;
+    struct choice **table; // id -> choice, chained; (table_size)
+    size_t table_size;
+    struct past_requests *past;     // explain.h
+    struct otlp *otlp;              // where spans go; NULL: nowhere
+    struct completion *completions; // all, newest first
+    int num_completions;
+    size_t kept;                   // bytes of responses that are not written yet, of all completions
+    int num_jobs;                  // of job.h, whose response is not sent yet
+    struct completion *flush_list; // those with something to write after the events of this turn
+    char ignored[IGNORED_SIZE];    // fields ignored since the last line that logged them
+    int64_t ignored_logged;        // ns
+
+    // serve.c
+    uv_async_t events;
+    uv_timer_t tick;
+    uv_prepare_t turn;
+    struct watchdog watchdog;
+    _Atomic uint64_t turns; // of the loop; the watchdog looks
+    uv_signal_t sigterm, sigint, sigusr1, sighup;
+    bool had_terminal; // whose end is the server's
+    struct key_files key_files;
+    uv_work_t load;
+    struct err load_err;
+    int64_t drain_deadline; // ns
+    bool loading, stopping;
+};
+
+// Why the processes that share the model have ended; "" while they work, and where there is one.
+const char *app_group_error(const struct app *app);
+void app_stats(struct app *app, struct service_stats *stats); // zeros while loading
+// The key that a request presents; NULL: none. Borrowed from the head.
+const char *app_key(const struct http_head *head);
+// Who sends a request: a hash of its key, or zeros where there can be one key at most.
+void app_tenant(const struct app *app, const struct http_head *head, uint8_t out[SHA256_BYTES]);
+// Whose work it is: that of the key where there are several, else of the address.
+struct work_client app_client(const struct app *app, const struct http_request *request);
+// Each key is a tenant, where there are several or a file may bring more: its prefixes are its own, and its cache_salt divides them further. Puts what names
+// both, a hash, because --record writes it, in place of the salt of `len` bytes, for free(). False: out of memory.
+bool app_salt(const struct app *app, const struct http_head *head, char **salt, size_t *len);
+bool app_is_admin(const struct app *app, const struct http_head *head); // it presents an admin key
+// Whether the engine can take work now; otherwise e says why not (503).
+bool app_accepts(struct app *app, struct api_error *e);

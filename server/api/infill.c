@@ -5,8 +5,6 @@
 // Without a token for files, a line parts extra texts. Texts of clients hold no control tokens; `prompt` may.
 #include "infill.h"
 
-#include "dialects/openai.h"
-
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>

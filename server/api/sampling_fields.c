@@ -1,5 +1,4 @@
-// Fields of requests that say how tokens are chosen and shown, beyond what a table reads.
-#include "dialects/openai.h"
+#include "sampling_fields.h"
 
 #include <limits.h>
 #include <stdio.h>
@@ -7,6 +6,16 @@
 #include <string.h>
 
 // ---- defaults
+
+// What a stage has no use for while it is off is its default once it is on.
+const struct sampling_params sampling_plain = {.temperature = 1,
+                                               .top_p = 1,
+                                               .repetition_penalty = 1,
+                                               .xtc_threshold = 0.1f,
+                                               .dynatemp_exponent = 1,
+                                               .mirostat_tau = 5,
+                                               .mirostat_eta = 0.1f,
+                                               .logprobs = -1};
 
 #define AT(field) offsetof(struct sampling_params, field)
 static const struct field defaults[] = {
@@ -24,8 +33,8 @@ static const struct field defaults[] = {
 };
 enum { NUM_DEFAULTS = sizeof defaults / sizeof defaults[0] };
 
-bool openai_read_defaults(struct sampling_params *out, const json_t *object, bool strict,
-                          struct api_error *e) {
+bool sampling_read_defaults(struct sampling_params *out, const json_t *object, bool strict,
+                            struct api_error *e) {
     const char *key;
     json_t *v;
     json_object_foreach((json_t *)(uintptr_t)object, key, v) {
@@ -53,7 +62,7 @@ static bool read_truncation(struct completion_request *r, const struct served_mo
     return true;
 }
 
-void openai_truncate(const struct completion_request *r, const struct served_model *m,
+void prompt_truncate(const struct completion_request *r, const struct served_model *m,
                      struct token_buf *prompt) {
     int room = r->max_tokens == INT_MAX ? 1 : r->max_tokens, keep = r->truncate;
     if (keep < 0)
@@ -330,8 +339,8 @@ static bool read_mirostat(struct completion_request *r, struct api_error *e) {
     return true;
 }
 
-bool openai_read_sampling(struct completion_request *r, const struct served_model *m, const json_t *root,
-                          struct api_error *e) {
+bool sampling_read(struct completion_request *r, const struct served_model *m, const json_t *root,
+                   struct api_error *e) {
     return read_truncation(r, m, root, e) && read_prompt_logprobs(r, root, e) &&
            read_logprob_ids(r, m, root, e) && read_allowed(r, m, root, e) && read_bad_words(r, m, root, e) &&
            read_breakers(r, m, root, e) && read_mirostat(r, e);

@@ -12,7 +12,6 @@
 #include "buf.h"
 #include "build_id.h"
 #include "dialects/response_store.h"
-#include "endpoints/explain.h"
 #include "endpoints/routes.h"
 #include "keys.h"
 #include "log.h"
@@ -24,6 +23,7 @@
 #include "processes.h"
 #include "requests/app.h"
 #include "requests/completion.h"
+#include "requests/past_requests.h"
 
 #include <jansson.h>
 #include <signal.h>

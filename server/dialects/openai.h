@@ -19,11 +19,7 @@ struct openai_api {
     int num_own_fields;
 };
 
-extern const struct sampling_params openai_plain; // of a request that says nothing
 struct completion_request openai_defaults(const struct served_model *m);
-// Reads into out what an operator or a model may say for all requests. strict: nothing else may be in the object.
-bool openai_read_defaults(struct sampling_params *out, const json_t *object, bool strict,
-                          struct api_error *e);
 // Reads the model's name and the fields of the tables, and refuses what is not supported. Other names of fields
 // get their own in root.
 bool openai_read_fields(struct completion_request *r, const struct served_model *m, json_t *root,
@@ -36,15 +32,9 @@ bool openai_read_labels(struct completion_request *r, const json_t *root, struct
 // what stands between the texts and it.
 bool openai_read_prompts(struct completion_request *r, const struct served_model *m, const json_t *root,
                          const char *name, size_t most, const json_t *suffix, struct api_error *e);
-// Cuts a prompt to what truncate_prompt_tokens keeps.
-void openai_truncate(const struct completion_request *r, const struct served_model *m,
-                     struct token_buf *prompt);
 // Reads the other shared fields: stops, bias, stream_options and the like.
 bool openai_read_options(struct completion_request *r, const struct served_model *m, json_t *root,
                          struct api_error *e);
-// Reads those of sampling_fields.c.
-bool openai_read_sampling(struct completion_request *r, const struct served_model *m, const json_t *root,
-                          struct api_error *e);
 // Whether a prompt of len tokens leaves room for a completion.
 bool openai_check_room(const struct completion_request *r, const struct served_model *m, size_t len,
                        const char *param, struct api_error *e);

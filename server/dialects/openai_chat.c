@@ -2,6 +2,7 @@
 #include "openai.h"
 
 #include "api/messages.h"
+#include "api/sampling_fields.h"
 #include "api/structured.h"
 
 #include <limits.h>
@@ -125,7 +126,7 @@ static bool read_prompt(struct completion_request *r, const struct chat_request 
     if (!chat_prompt(m, root, own->add_generation_prompt, own->continue_final, &r->prompts[0], &r->thinking,
                      e))
         return false;
-    openai_truncate(r, m, &r->prompts[0]);
+    prompt_truncate(r, m, &r->prompts[0]);
     return true;
 }
 

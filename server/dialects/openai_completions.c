@@ -1,5 +1,6 @@
 // /v1/completions: prompts of text or ids in, text out.
 #include "api/infill.h"
+#include "api/sampling_fields.h"
 #include "api/structured.h"
 #include "openai.h"
 
@@ -123,7 +124,7 @@ bool openai_completions_read(struct completion_request *r, const struct served_m
     bool ok = root && openai_read_fields(r, m, root, &api, NULL, e) && openai_read_options(r, m, root, e) &&
               structured_read(r, m, root, e) && structured_finish(r, m, e) && prompts(r, m, root, e);
     for (size_t i = 0; i < r->num_prompts && ok; i++) {
-        openai_truncate(r, m, &r->prompts[i]);
+        prompt_truncate(r, m, &r->prompts[i]);
         ok = openai_check_room(r, m, r->prompts[i].len, "prompt", e);
     }
     return openai_parse_end(r, m, root, &api, ok, e);

@@ -1,5 +1,6 @@
 // Request bodies of OpenAI's APIs: the fields that completions and chat share.
 #include "api/messages.h"
+#include "api/sampling_fields.h"
 #include "openai.h"
 
 #include <limits.h>
@@ -300,23 +301,13 @@ bool openai_check_room(const struct completion_request *r, const struct served_m
 bool openai_read_options(struct completion_request *r, const struct served_model *m, json_t *root,
                          struct api_error *e) {
     return read_stop(r, root, e) && read_stop_ids(r, m, root, e) && read_bias(r, m, root, e) &&
-           read_stream_options(r, root, e) && openai_read_sampling(r, m, root, e) && read_rest(r, root, e);
+           read_stream_options(r, root, e) && sampling_read(r, m, root, e) && read_rest(r, root, e);
 }
-
-// What a stage has no use for while it is off is its default once it is on.
-const struct sampling_params openai_plain = {.temperature = 1,
-                                             .top_p = 1,
-                                             .repetition_penalty = 1,
-                                             .xtc_threshold = 0.1f,
-                                             .dynatemp_exponent = 1,
-                                             .mirostat_tau = 5,
-                                             .mirostat_eta = 0.1f,
-                                             .logprobs = -1};
 
 struct completion_request openai_defaults(const struct served_model *m) {
     return (struct completion_request){
         .n = 1,
-        .sampling = m->sampling ? *m->sampling : openai_plain,
+        .sampling = m->sampling ? *m->sampling : sampling_plain,
         .history = {.dry_base = 1.75f, .dry_allowed_length = 2, .dry_last_n = -1},
         .skip_special = true,
         .truncate = INT_MAX,

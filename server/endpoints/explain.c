@@ -6,52 +6,12 @@
 #include "engine_view.h"
 #include "prompt_view.h"
 #include "requests/inquiry.h"
+#include "requests/past_requests.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #define PAST_PATH "/cache/explain/"
-
-// ---- requests of the past
-
-struct past_request {
-    char client_id[REQUEST_ID_SIZE + 12], adapter[MAX_LORA_NAME + 1];
-    uint8_t tenant[SHA256_BYTES];
-    uint64_t id;   // the engine's
-    size_t prefix; // of client_id
-    bool salted;
-};
-
-struct past_requests {
-    struct past_request items[PROMPT_PAST]; // a ring
-    uint64_t num;
-};
-
-struct past_requests *past_requests_new(void) {
-    return calloc(1, sizeof(struct past_requests));
-}
-
-void past_requests_add(struct past_requests *p, const char *client_id, size_t prefix,
-                       const uint8_t tenant[SHA256_BYTES], uint64_t id, const struct completion_request *q) {
-    struct past_request *r = &p->items[p->num++ % PROMPT_PAST];
-    *r = (struct past_request){.id = id, .prefix = prefix, .salted = q->salted};
-    snprintf(r->client_id, sizeof r->client_id, "%s", client_id);
-    snprintf(r->adapter, sizeof r->adapter, "%s", q->lora ? q->lora->name : "");
-    memcpy(r->tenant, tenant, SHA256_BYTES);
-}
-
-// The last one of this id, by the response's or the request's name; NULL: it is not known to the tenant.
-static const struct past_request *find_past(const struct past_requests *p, const char *id,
-                                            const uint8_t *tenant, bool admin) {
-    uint64_t n = p->num < PROMPT_PAST ? p->num : PROMPT_PAST;
-    for (uint64_t i = 0; i < n; i++) {
-        const struct past_request *r = &p->items[(p->num - 1 - i) % PROMPT_PAST];
-        if ((strcmp(r->client_id, id) == 0 || strcmp(r->client_id + r->prefix, id) == 0) &&
-            (admin || memcmp(r->tenant, tenant, SHA256_BYTES) == 0))
-            return r;
-    }
-    return NULL;
-}
 
 // ---- what is asked
 
@@ -146,7 +106,7 @@ static bool begin_past(struct inquiry *q, struct api_error *e) {
     const char *id = strstr(q->request->path, PAST_PATH) + strlen(PAST_PATH);
     begin_common(x);
     app_tenant(q->app, &q->request->head, tenant);
-    const struct past_request *r = find_past(q->app->past, id, tenant, x->admin);
+    const struct past_request *r = past_requests_find(q->app->past, id, x->admin ? NULL : tenant);
     if (!r)
         return api_fail(e, 404, "request_not_found", NULL,
                         "There is no request '%.120s' among the last %d of this key.", id, PROMPT_PAST);

@@ -1,6 +1,6 @@
 #include "sampling_defaults.h"
 
-#include "dialects/openai.h"
+#include "api/sampling_fields.h"
 #include "log.h"
 
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 static bool take(struct sampling_params *out, const json_t *object, bool strict, const char *source,
                  struct api_error *e) {
     struct sampling_params given = *out;
-    if (!openai_read_defaults(&given, object, strict, e))
+    if (!sampling_read_defaults(&given, object, strict, e))
         return false;
     char *text = json_object_size(object) > 0
                      ? json_dumps(object, JSON_COMPACT | JSON_SORT_KEYS | JSON_REAL_PRECISION(6))
@@ -41,7 +41,7 @@ enum status sampling_defaults(struct sampling_params *out, const struct config *
     bool is_auto = strcmp(from, "auto") == 0, is_none = strcmp(from, "vllm") == 0;
     json_error_t je;
     json_t *advice = NULL, *given = NULL;
-    *out = openai_plain;
+    *out = sampling_plain;
     if (!is_none)
         advice = is_auto ? advice_object(&info->advice) : json_load_file(from, 0, &je);
     if (!is_none && !json_is_object(advice))

@@ -58,7 +58,7 @@ struct app {
     uint64_t next_id, seed_counter;
     struct choice **table; // id -> choice, chained; (table_size)
     size_t table_size;
-    struct past_requests *past;     // explain.h
+    struct past_requests *past;     // past_requests.h
     struct otlp *otlp;              // where spans go; NULL: nowhere
     struct completion *completions; // all, newest first
     int num_completions;

@@ -3,9 +3,9 @@
 #include "api/structured.h"
 #include "completion.h"
 #include "completion_state.h"
-#include "endpoints/explain.h"
 #include "job.h"
 #include "log.h"
+#include "past_requests.h"
 #include "reply.h"
 #include "text.h"
 

@@ -1,0 +1,14 @@
+// Fields that say how tokens are chosen and shown, and how much of a prompt is kept, beyond what a table reads. Pure; any thread.
+#pragma once
+
+#include "fields.h"
+
+extern const struct sampling_params sampling_plain; // of a request that says nothing
+// Reads into out what an operator or a model may say for all requests. strict: nothing else may be in the object.
+bool sampling_read_defaults(struct sampling_params *out, const json_t *object, bool strict,
+                            struct api_error *e);
+bool sampling_read(struct completion_request *r, const struct served_model *m, const json_t *root,
+                   struct api_error *e);
+// Cuts a prompt to what truncate_prompt_tokens keeps.
+void prompt_truncate(const struct completion_request *r, const struct served_model *m,
+                     struct token_buf *prompt);

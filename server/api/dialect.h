@@ -42,9 +42,10 @@ struct response {
     const char *id, *fingerprint; // borrowed; valid until the response ends
     int64_t created;              // s since 1970
     int num_choices;
-    struct timings timings; // as each piece or body is written, where the request asks for them
-    struct buf head;        // begin() fills it: what every chunk, or the body, begins with
-    void *state;            // the dialect's own, between the calls below; end() frees it. NULL: none
+    // As of a body, or of a piece that ends a choice; where the request asks for them, as of each piece.
+    struct timings timings;
+    struct buf head; // begin() fills it: what every chunk, or the body, begins with
+    void *state;     // the dialect's own, between the calls below; end() frees it. NULL: none
 };
 
 // Text of one choice that goes out together: a chunk of a stream, or all of it in a body.

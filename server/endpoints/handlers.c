@@ -4,10 +4,7 @@
 #include "api/loras.h"
 #include "api/tokenize.h"
 #include "build_id.h"
-#include "dialects/anthropic.h"
 #include "dialects/openai.h"
-#include "dialects/responses.h"
-#include "requests/job.h"
 #include "requests/reply.h"
 
 #include <string.h>
@@ -174,25 +171,4 @@ void get_slots(struct app *app, struct http_request *request) {
                 i < stats.running ? "true" : "false");
     buf_char(&b, ']');
     reply_json(request, &b);
-}
-
-// ---- text and ids
-
-void post_tokenize(struct app *app, struct http_request *request) {
-    job_start(app, request, tokenize_response);
-}
-void post_detokenize(struct app *app, struct http_request *request) {
-    job_start(app, request, detokenize_response);
-}
-void post_count(struct app *app, struct http_request *request) {
-    job_start(app, request, openai_count_response);
-}
-void post_count_tokens(struct app *app, struct http_request *request) {
-    job_start(app, request, anthropic_count_response);
-}
-void post_responses_count(struct app *app, struct http_request *request) {
-    job_start(app, request, responses_count);
-}
-void post_template(struct app *app, struct http_request *request) {
-    job_start(app, request, openai_template_response);
 }

@@ -14,18 +14,15 @@ void get_tokenizer_info(struct app *app, struct http_request *request);
 void get_props(struct app *app, struct http_request *request);
 void get_slots(struct app *app, struct http_request *request);
 void get_engine(struct app *app, struct http_request *request); // engine_look.c
-void reply_metrics(struct app *app, struct http_request *request, const char *const *route_names,
-                   int num_routes);                           // metrics_page.c
-void get_root(struct app *app, struct http_request *request); // ollama_info.c, as the next
+// metrics_page.c
+void reply_metrics(struct app *app, struct http_request *request, const char *(*route_name)(int),
+                   int num_routes);
+// ollama_info.c
+void get_root(struct app *app, struct http_request *request);
 void get_ollama_tags(struct app *app, struct http_request *request);
 void get_ollama_ps(struct app *app, struct http_request *request);
 void post_ollama_show(struct app *app, struct http_request *request);
-void get_loras(struct app *app, struct http_request *request); // lora_handlers.c, as the next
+// lora_handlers.c
+void get_loras(struct app *app, struct http_request *request);
 void post_load_lora(struct app *app, struct http_request *request);
 void post_unload_lora(struct app *app, struct http_request *request);
-void post_tokenize(struct app *app, struct http_request *request);
-void post_detokenize(struct app *app, struct http_request *request);
-void post_count(struct app *app, struct http_request *request);
-void post_count_tokens(struct app *app, struct http_request *request);
-void post_responses_count(struct app *app, struct http_request *request);
-void post_template(struct app *app, struct http_request *request);

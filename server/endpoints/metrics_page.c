@@ -22,7 +22,7 @@ static void add_adapter(void *arg, const struct lora *a) {
     snprintf(out->name, sizeof out->name, "%s", a->name);
 }
 
-void reply_metrics(struct app *app, struct http_request *request, const char *const *route_names,
+void reply_metrics(struct app *app, struct http_request *request, const char *(*route_name)(int),
                    int num_routes) {
     static struct metrics_adapter adapters[MAX_ADAPTERS]; // of the loop thread
     struct list list = {adapters, 0};
@@ -48,7 +48,7 @@ void reply_metrics(struct app *app, struct http_request *request, const char *co
         .loop_cpu_seconds = (double)cpu.tv_sec + (double)cpu.tv_nsec / 1e9,
         .connections = app->http.num_conns,
         .streams = app->num_completions,
-        .route_names = route_names,
+        .route_name = route_name,
         .num_routes = num_routes,
     };
     if (app->otlp)

@@ -1,5 +1,6 @@
 #include "routes.h"
 
+#include "api/tokenize.h"
 #include "dialects/anthropic.h"
 #include "dialects/llama_completion.h"
 #include "dialects/ollama.h"
@@ -23,115 +24,101 @@
 
 // ---- the table
 
-_Static_assert((int)NUM_ROUTES <= (int)METRICS_MAX_ROUTES, "metrics has a row for each route");
+enum route_kind {
+    ROUTE_SMALL,      // responds at once, or starts a job
+    ROUTE_COMPLETION, // completion_start()
+    ROUTE_INQUIRY,    // asks the engine thread when the body is over; takes an admin key, too
+    ROUTE_PAGE,       // or a file of the page
+};
 
-static const char *const route_names[NUM_ROUTES];
+// Whether a key is needed is written on the route, and the default is that it is; what has no route needs one, too.
+struct route {
+    const char *path, *name; // the name in metrics and logs; NULL: the path
+    enum route_kind kind;
+    bool prefix;                   // path ends in '/', and something follows
+    bool open;                     // no key: liveness only
+    bool early;                    // also while loading, draining or dead
+    bool admin;                    // changes the server: it needs an admin key
+    bool deletes;                  // get() takes DELETE, too
+    const struct dialect *dialect; // of a completion; of others whose form errors have, NULL: OpenAI's
+    void (*get)(struct app *app, struct http_request *request);
+    void (*post)(struct app *app, struct http_request *request); // with the body
+    job_fn *job;                                                 // in place of post()
+};
+
 static void get_page(struct app *app, struct http_request *request);
+static void get_metrics(struct app *app, struct http_request *request);
 
-static void get_metrics(struct app *app, struct http_request *request) {
-    reply_metrics(app, request, route_names, NUM_ROUTES);
+// All paths that begin with `folder`.
+#define BELOW(folder, rest) .path = (folder), .name = folder rest, .prefix = true
+#define COMPLETION(api) .kind = ROUTE_COMPLETION, .dialect = &(api), .post = completion_start
+
+static const struct route routes[] = {
+    {.path = "/v1/completions", COMPLETION(openai_completions)},
+    {.path = "/v1/chat/completions", COMPLETION(openai_chat)},
+    {.path = "/v1/chat/completions/input_tokens", .job = openai_count_response},
+    {.path = "/v1/messages", COMPLETION(anthropic_messages)},
+    {.path = "/v1/messages/count_tokens", .dialect = &anthropic_messages, .job = anthropic_count_response},
+    {.path = "/api/chat", COMPLETION(ollama_chat)},
+    {.path = "/api/generate", COMPLETION(ollama_generate)},
+    {.path = "/api/embed", COMPLETION(ollama_embed)},
+    {.path = "/api/embeddings", COMPLETION(ollama_embeddings)},
+    {.path = "/api/tags", .dialect = &ollama_chat, .get = get_ollama_tags},
+    {.path = "/api/ps", .dialect = &ollama_chat, .get = get_ollama_ps},
+    {.path = "/api/show", .dialect = &ollama_chat, .post = post_ollama_show},
+    {.path = "/api/version", .early = true, .dialect = &ollama_chat, .get = get_version},
+    {.path = "/", .early = true, .kind = ROUTE_PAGE, .get = get_root},
+    {BELOW("/page/", "{file}"), .early = true, .kind = ROUTE_PAGE, .get = get_page},
+    {.path = "/v1/responses", COMPLETION(openai_responses)},
+    {.path = "/v1/responses/input_tokens", .job = responses_count},
+    {BELOW("/v1/responses/", "{id}"), .get = stored_response, .deletes = true},
+    {.path = "/v1/embeddings", COMPLETION(openai_embeddings)},
+    {.path = "/v1/rerank", COMPLETION(cohere_rerank)},
+    {.path = "/v1/score", COMPLETION(vllm_score)},
+    {.path = "/completion", COMPLETION(llama_completion)},
+    {.path = "/infill", COMPLETION(llama_infill)},
+    {.path = "/tokenize", .job = tokenize_response},
+    {.path = "/detokenize", .job = detokenize_response},
+    {.path = "/tokenizer_info", .get = get_tokenizer_info},
+    {.path = "/apply-template", .job = openai_template_response},
+    {.path = "/v1/models", .get = get_models},
+    {BELOW("/v1/models/", "{id}"), .get = get_model},
+    {.path = "/health", .open = true, .early = true, .get = get_health},
+    {.path = "/livez", .open = true, .early = true, .get = get_livez},
+    {.path = "/readyz", .open = true, .early = true, .get = get_readyz},
+    {.path = "/version", .early = true, .get = get_version},
+    {.path = "/load", .early = true, .get = get_load},
+    {.path = "/props", .get = get_props},
+    {.path = "/slots", .get = get_slots},
+    {.path = "/v1/engine", .kind = ROUTE_INQUIRY, .get = get_engine},
+    {BELOW("/v1/engine/pages/", "{page}"), .kind = ROUTE_INQUIRY, .get = get_engine},
+    {.path = "/v1/cache/explain", .kind = ROUTE_INQUIRY, .post = post_explain},
+    {BELOW("/v1/cache/explain/", "{id}"), .kind = ROUTE_INQUIRY, .get = get_explanation},
+    {.path = "/v1/estimate", .kind = ROUTE_INQUIRY, .post = post_estimate},
+    {.path = "/lora-adapters", .get = get_loras},
+    {.path = "/v1/load_lora_adapter", .admin = true, .post = post_load_lora},
+    {.path = "/v1/unload_lora_adapter", .admin = true, .post = post_unload_lora},
+    {.path = "/metrics", .early = true, .get = get_metrics},
+    {.path = "", .name = "other", .early = true}, // of unknown paths
+};
+#define COUNT(table) (sizeof(table) / sizeof(table)[0])
+enum { ROUTE_OTHER = COUNT(routes) - 1 };
+_Static_assert(COUNT(routes) <= METRICS_MAX_ROUTES, "metrics has a row for each route");
+
+static const char *route_name(int index) {
+    return routes[index].name ? routes[index].name : routes[index].path;
 }
 
-#define GET_METHODS "GET, HEAD, OPTIONS"
-#define POST_METHODS "POST, OPTIONS"
-#define KEPT_METHODS "GET, HEAD, DELETE, OPTIONS"
+static void get_metrics(struct app *app, struct http_request *request) {
+    reply_metrics(app, request, route_name, COUNT(routes));
+}
 
-// Path, prefix, open, early, methods, dialect, get, post.
-static const struct route routes[NUM_ROUTES] = {
-    {"/v1/completions", false, false, false, POST_METHODS, &openai_completions, NULL, completion_start},
-    {"/v1/chat/completions", false, false, false, POST_METHODS, &openai_chat, NULL, completion_start},
-    {"/v1/chat/completions/input_tokens", false, false, false, POST_METHODS, NULL, NULL, post_count},
-    {"/v1/messages", false, false, false, POST_METHODS, &anthropic_messages, NULL, completion_start},
-    {"/v1/messages/count_tokens", false, false, false, POST_METHODS, &anthropic_messages, NULL,
-     post_count_tokens},
-    {"/api/chat", false, false, false, POST_METHODS, &ollama_chat, NULL, completion_start},
-    {"/api/generate", false, false, false, POST_METHODS, &ollama_generate, NULL, completion_start},
-    {"/api/embed", false, false, false, POST_METHODS, &ollama_embed, NULL, completion_start},
-    {"/api/embeddings", false, false, false, POST_METHODS, &ollama_embeddings, NULL, completion_start},
-    {"/api/tags", false, false, false, GET_METHODS, &ollama_chat, get_ollama_tags, NULL},
-    {"/api/ps", false, false, false, GET_METHODS, &ollama_chat, get_ollama_ps, NULL},
-    {"/api/show", false, false, false, POST_METHODS, &ollama_chat, NULL, post_ollama_show},
-    {"/api/version", false, false, true, GET_METHODS, &ollama_chat, get_version, NULL},
-    {"/", false, false, true, GET_METHODS, NULL, get_root, NULL},
-    {"/page/", true, false, true, GET_METHODS, NULL, get_page, NULL},
-    {"/v1/responses", false, false, false, POST_METHODS, &openai_responses, NULL, completion_start},
-    {"/v1/responses/input_tokens", false, false, false, POST_METHODS, NULL, NULL, post_responses_count},
-    {"/v1/responses/", true, false, false, KEPT_METHODS, NULL, stored_response, NULL},
-    {"/v1/embeddings", false, false, false, POST_METHODS, &openai_embeddings, NULL, completion_start},
-    {"/v1/rerank", false, false, false, POST_METHODS, &cohere_rerank, NULL, completion_start},
-    {"/v1/score", false, false, false, POST_METHODS, &vllm_score, NULL, completion_start},
-    {"/completion", false, false, false, POST_METHODS, &llama_completion, NULL, completion_start},
-    {"/infill", false, false, false, POST_METHODS, &llama_infill, NULL, completion_start},
-    {"/tokenize", false, false, false, POST_METHODS, NULL, NULL, post_tokenize},
-    {"/detokenize", false, false, false, POST_METHODS, NULL, NULL, post_detokenize},
-    {"/tokenizer_info", false, false, false, GET_METHODS, NULL, get_tokenizer_info, NULL},
-    {"/apply-template", false, false, false, POST_METHODS, NULL, NULL, post_template},
-    {"/v1/models", false, false, false, GET_METHODS, NULL, get_models, NULL},
-    {"/v1/models/", true, false, false, GET_METHODS, NULL, get_model, NULL},
-    {"/health", false, true, true, GET_METHODS, NULL, get_health, NULL},
-    {"/livez", false, true, true, GET_METHODS, NULL, get_livez, NULL},
-    {"/readyz", false, true, true, GET_METHODS, NULL, get_readyz, NULL},
-    {"/version", false, false, true, GET_METHODS, NULL, get_version, NULL},
-    {"/load", false, false, true, GET_METHODS, NULL, get_load, NULL},
-    {"/props", false, false, false, GET_METHODS, NULL, get_props, NULL},
-    {"/slots", false, false, false, GET_METHODS, NULL, get_slots, NULL},
-    {"/v1/engine", false, false, false, GET_METHODS, NULL, get_engine, NULL},
-    {"/v1/engine/pages/", true, false, false, GET_METHODS, NULL, get_engine, NULL},
-    {"/v1/cache/explain", false, false, false, POST_METHODS, NULL, NULL, post_explain},
-    {"/v1/cache/explain/", true, false, false, GET_METHODS, NULL, get_explanation, NULL},
-    {"/v1/estimate", false, false, false, POST_METHODS, NULL, NULL, post_estimate},
-    {"/lora-adapters", false, false, false, GET_METHODS, NULL, get_loras, NULL},
-    {"/v1/load_lora_adapter", false, false, false, POST_METHODS, NULL, NULL, post_load_lora},
-    {"/v1/unload_lora_adapter", false, false, false, POST_METHODS, NULL, NULL, post_unload_lora},
-    {"/metrics", false, false, true, GET_METHODS, NULL, get_metrics, NULL},
-    {"", false, false, true, "", NULL, NULL, NULL},
-};
-static const char *const route_names[NUM_ROUTES] = {"/v1/completions",
-                                                    "/v1/chat/completions",
-                                                    "/v1/chat/completions/input_tokens",
-                                                    "/v1/messages",
-                                                    "/v1/messages/count_tokens",
-                                                    "/api/chat",
-                                                    "/api/generate",
-                                                    "/api/embed",
-                                                    "/api/embeddings",
-                                                    "/api/tags",
-                                                    "/api/ps",
-                                                    "/api/show",
-                                                    "/api/version",
-                                                    "/",
-                                                    "/page/{file}",
-                                                    "/v1/responses",
-                                                    "/v1/responses/input_tokens",
-                                                    "/v1/responses/{id}",
-                                                    "/v1/embeddings",
-                                                    "/v1/rerank",
-                                                    "/v1/score",
-                                                    "/completion",
-                                                    "/infill",
-                                                    "/tokenize",
-                                                    "/detokenize",
-                                                    "/tokenizer_info",
-                                                    "/apply-template",
-                                                    "/v1/models",
-                                                    "/v1/models/{id}",
-                                                    "/health",
-                                                    "/livez",
-                                                    "/readyz",
-                                                    "/version",
-                                                    "/load",
-                                                    "/props",
-                                                    "/slots",
-                                                    "/v1/engine",
-                                                    "/v1/engine/pages/{page}",
-                                                    "/v1/cache/explain",
-                                                    "/v1/cache/explain/{id}",
-                                                    "/v1/estimate",
-                                                    "/lora-adapters",
-                                                    "/v1/load_lora_adapter",
-                                                    "/v1/unload_lora_adapter",
-                                                    "/metrics",
-                                                    "other"};
+static bool takes_post(const struct route *r) { return r->post || r->job; }
+
+// For Allow.
+static const char *methods_of(const struct route *r) {
+    return r->deletes ? "GET, HEAD, DELETE, OPTIONS" : r->get ? "GET, HEAD, OPTIONS" : "POST, OPTIONS";
+}
 
 // Paths that other servers have for the same: the beginning, and what stands for it here.
 static const struct {
@@ -154,7 +141,6 @@ static const struct {
     {"/v1/health", "/health"},
     {"/ping", "/health"}, // vLLM and SGLang, for SageMaker
 };
-#define COUNT(table) (sizeof(table) / sizeof(table)[0])
 
 #define NO_MODELS "This server has the models that it was started with: it fetches, makes and deletes none."
 
@@ -193,7 +179,8 @@ static bool is_at(const char *path, const char *route, bool prefix) {
     return prefix ? strncmp(path, route, n) == 0 && path[n] : strcmp(path, route) == 0;
 }
 
-const struct route *route_find(const char *path) {
+// Exact match, by our path or another server's; never NULL.
+static const struct route *route_find(const char *path) {
     for (size_t i = 0; i < COUNT(aliases); i++)
         if (is_at(path, aliases[i].path, aliases[i].path[strlen(aliases[i].path) - 1] == '/')) {
             path = aliases[i].ours;
@@ -237,8 +224,6 @@ static void get_page(struct app *app, struct http_request *request) {
         reply_not_found(request);
 }
 
-int route_index(const struct route *route) { return route ? (int)(route - routes) : ROUTE_OTHER; }
-
 // ---- before any body is read
 
 static void make_request_id(struct http_request *request) {
@@ -266,20 +251,9 @@ static bool has_key(const struct auth *auth, const struct http_head *head) {
     return key && auth_check(auth, key, strlen(key));
 }
 
-// What changes the server has keys of its own.
-static bool is_admin(const struct route *r) {
-    return r->post == post_load_lora || r->post == post_unload_lora;
-}
-
-// What responds after the engine was asked. It takes an admin key, too.
-static bool asks_engine(const struct route *r) {
-    return r->get == get_engine || r->get == get_explanation || r->post == post_explain ||
-           r->post == post_estimate;
-}
-
 // The page's own files tell nothing: a browser gets them before it has a key.
 static bool is_page(const struct app *app, const struct http_request *request, const struct route *r) {
-    return (r->get == get_root || r->get == get_page) && page_wanted(app, request, r->get == get_root);
+    return r->kind == ROUTE_PAGE && page_wanted(app, request, r->get == get_root);
 }
 
 static bool is_local_origin(const char *origin) {
@@ -354,7 +328,7 @@ bool routes_head(void *arg, struct http_request *request) {
     request->dialect = r == &routes[ROUTE_OTHER] ? error_form(request->path) : r->dialect;
     if (request->dialect == &anthropic_messages)
         http_header(request, "request-id", request->request_id);
-    const struct auth *auth = is_admin(r) && app->admin.num_keys > 0 ? &app->admin : &app->auth;
+    const struct auth *auth = r->admin && app->admin.num_keys > 0 ? &app->admin : &app->auth;
     bool options = strcmp(request->method, "OPTIONS") == 0, deletes = strcmp(request->method, "DELETE") == 0;
     if (app->state == APP_DRAINING)
         request->close = true;
@@ -389,7 +363,7 @@ bool routes_head(void *arg, struct http_request *request) {
     } else if (options && h->origin && h->acrm) {
         reply_preflight(app, request);
     } else if (auth->num_keys > 0 && !r->open && !has_key(auth, h) &&
-               !(asks_engine(r) && app_is_admin(app, h)) && !is_page(app, request, r)) {
+               !(r->kind == ROUTE_INQUIRY && app_is_admin(app, h)) && !is_page(app, request, r)) {
         REPLY_ERROR(request, 401, "invalid_api_key", NULL, "%s",
                     h->authorization || h->api_key ? "The API key is not valid."
                                                    : "An API key is needed: Authorization: Bearer KEY.");
@@ -399,18 +373,18 @@ bool routes_head(void *arg, struct http_request *request) {
     } else if (r == &routes[ROUTE_OTHER]) {
         reply_not_found(request);
     } else if (options) {
-        http_header(request, "Allow", r->methods);
+        http_header(request, "Allow", methods_of(r));
         http_reply(request, 204, NULL, NULL, 0);
-    } else if (!(strcmp(request->method, "GET") == 0 && r->get) && !(r->get == stored_response && deletes) &&
-               !(strcmp(request->method, "POST") == 0 && r->post && !request->is_head)) {
-        http_header(request, "Allow", r->methods);
-        REPLY_ERROR(request, 405, NULL, NULL, "This path takes %s.", r->methods);
-    } else if (is_admin(r) && (app->admin.num_keys == 0 || !app->config->lora_root)) {
+    } else if (!(strcmp(request->method, "GET") == 0 && r->get) && !(r->deletes && deletes) &&
+               !(strcmp(request->method, "POST") == 0 && takes_post(r) && !request->is_head)) {
+        http_header(request, "Allow", methods_of(r));
+        REPLY_ERROR(request, 405, NULL, NULL, "This path takes %s.", methods_of(r));
+    } else if (r->admin && (app->admin.num_keys == 0 || !app->config->lora_root)) {
         REPLY_ERROR(request, 403, "adapters_disabled", NULL,
                     "Adapters are loaded at run time where the server has --lora-root and --admin-api-key.");
     } else if (!r->early && !app_accepts(app, &e)) {
         reply_error(request, &e);
-    } else if (r->get && asks_engine(r)) {
+    } else if (r->get && r->kind == ROUTE_INQUIRY) {
         return true; // a response that comes later follows the body, were there one
     } else if (r->get) {
         r->get(app, request);
@@ -426,7 +400,11 @@ void routes_body(void *arg, struct http_request *request) {
     switch (request->trouble) {
     case HTTP_BODY_WHOLE:
         if (app_accepts(app, &e)) {
-            (request->route->post ? request->route->post : request->route->get)(app, request);
+            const struct route *r = request->route;
+            if (r->job)
+                job_start(app, request, r->job);
+            else
+                (r->post ? r->post : r->get)(app, request);
             return;
         }
         break;
@@ -448,21 +426,20 @@ void routes_drained(void *app, struct http_request *request) { completion_draine
 
 void routes_done(void *arg, struct http_request *request) {
     struct app *app = arg;
-    int route = route_index(request->route),
-        status = request->gone && !request->streaming ? 499 : request->status;
+    const struct route *r = request->route ? request->route : &routes[ROUTE_OTHER];
+    int route = (int)(r - routes), status = request->gone && !request->streaming ? 499 : request->status;
     metrics_http(&app->metrics, route, request->is_head ? "HEAD" : request->method, status,
                  (double)(http_now() - request->arrived) / 1e9);
     // Completions write their own line.
-    bool is_completion = request->route && request->route->post == completion_start,
-         logged = is_completion && request->user;
+    bool is_completion = r->kind == ROUTE_COMPLETION, logged = is_completion && request->user;
     if (is_completion)
         completion_done(app, request);
-    else if (request->route && asks_engine(request->route))
+    else if (r->kind == ROUTE_INQUIRY)
         inquiry_done(request);
     else
         job_done(request);
     if (!logged)
         log_msg(request->status >= 400 ? LOG_INFO : LOG_DEBUG,
                 "http id=%s method=%s route=%s status=%d ms=%.1f", request->request_id, request->method,
-                route_names[route], status, (double)(http_now() - request->arrived) / 1e6);
+                route_name(route), status, (double)(http_now() - request->arrived) / 1e6);
 }

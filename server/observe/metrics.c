@@ -175,7 +175,7 @@ static void write_http(struct buf *out, const struct metrics *m, const struct me
             for (int i = 0; i < 6; i++)
                 if (m->by_method[r][k].classes[i])
                     buf_fmt(out, "http_requests_total{handler=\"%s\",method=\"%s\",status=\"%dxx\"} %llu\n",
-                            page->route_names[r], methods[k], i,
+                            page->route_name(r), methods[k], i,
                             (unsigned long long)m->by_method[r][k].classes[i]);
     buf_fmt(out, "# HELP %s Time from request line to the end of the response.\n# TYPE %s histogram\n", name,
             name);
@@ -188,7 +188,7 @@ static void write_http(struct buf *out, const struct metrics *m, const struct me
             if (sum == 0)
                 continue;
             char labels[96];
-            snprintf(labels, sizeof labels, "handler=\"%s\",method=\"%s\"", page->route_names[r], methods[k]);
+            snprintf(labels, sizeof labels, "handler=\"%s\",method=\"%s\"", page->route_name(r), methods[k]);
             buf_fmt(out, "%s_sum{%s} %.17g\n%s_count{%s} %llu\n", name, labels, t->sum, name, labels, sum);
             sum = 0;
             for (int b = 0; b < METRICS_DURATIONS - 1; b++)
@@ -496,7 +496,7 @@ void metrics_write(const struct metrics *m, const struct metrics_page *page, str
         for (int i = 0; i < N(statuses); i++)
             if (m->http[r][i]) {
                 char extra[96];
-                snprintf(extra, sizeof extra, ",route=\"%s\",status=\"%d\"", page->route_names[r],
+                snprintf(extra, sizeof extra, ",route=\"%s\",status=\"%d\"", page->route_name(r),
                          statuses[i]);
                 write_value(w, q, "http_requests_total", extra, (double)m->http[r][i]);
             }

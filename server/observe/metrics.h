@@ -77,7 +77,7 @@ struct metrics_page {
     bool prefix_caching;
     double start_time, loop_cpu_seconds; // the first since 1970
     int connections, streams;
-    const char *const *route_names; // (num_routes)
+    const char *(*route_name)(int); // of a route's index
     int num_routes;
 };
 

@@ -233,7 +233,8 @@ static void emit_piece(struct choice *ch) {
         u = usage_of(c);
     if (!http->streaming)
         open_stream(c);
-    c->response.timings = timings_of(c);
+    if (c->request.timings || ch->complete)
+        c->response.timings = timings_of(c);
     if (!c->begun && c->dialect->role)
         c->dialect->role(&http->out, &c->response, usage);
     c->begun = true;

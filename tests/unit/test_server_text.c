@@ -131,6 +131,8 @@ static void errors_have_four_keys(void **state) {
     buf_free(&b);
 }
 
+static const char *first_route(int index) { return index == 0 ? "/a" : NULL; }
+
 static void metrics_are_prometheus_text(void **state) {
     (void)state;
     static struct metrics m;
@@ -143,13 +145,12 @@ static void metrics_are_prometheus_text(void **state) {
                                   .prefix_hits = 30};
     struct engine_info info = {.block_size = 16, .num_blocks = 10, .kv_dtype = "f16"};
     const struct metrics_census census = {0};
-    const char *routes[] = {"/a"};
     struct metrics_page page = {.name_space = "vllm",
                                 .model = "m\"\\x",
                                 .stats = &stats,
                                 .info = &info,
                                 .census = &census,
-                                .route_names = routes,
+                                .route_name = first_route,
                                 .num_routes = 1};
     metrics_observe(&m, M_TTFT, 0.001);
     metrics_observe(&m, M_TTFT, 0.0011);

@@ -7,7 +7,7 @@ cmake=$1 quire=$(realpath "$2")
 root=$(realpath "$(dirname "$0")/..")
 copy=$(mktemp -d)
 trap 'rm -rf "$copy"' EXIT
-folders="base include kernels engine scheduler server"
+folders="base include lib kernels engine scheduler server"
 # shellcheck disable=SC2086
 (cd "$root" && tar -cf - CMakeLists.txt $folders) | tar -xf - -C "$copy"
 names() {

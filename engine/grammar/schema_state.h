@@ -23,7 +23,7 @@
 #pragma once
 
 #include "front.h"
-#include "models/hf/jdoc.h"
+#include "json/jdoc.h"
 
 #include <string.h>
 

@@ -10,13 +10,9 @@
 
 #include "status.h"
 #include "tensor.h"
+#include "text_view.h"
 
 #include <stdbool.h>
-
-struct text_view { // borrowed bytes, not NUL-terminated, any content
-    const char *data;
-    size_t len;
-};
 
 enum meta_type { // as GGUF numbers them; a format that knows numbers alone has META_I64 and META_F64
     META_U8,

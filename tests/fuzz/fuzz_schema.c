@@ -2,7 +2,7 @@
 // takes JSON alone: where a text is walked byte by byte and may end, it is a JSON text.
 #include "grammar/front.h"
 #include "grammar/matcher.h"
-#include "models/hf/jdoc.h"
+#include "json/jdoc.h"
 #include "utf8.h"
 
 #include <stdlib.h>

@@ -276,7 +276,7 @@ ROWS = [
     (HF + "dequantize.c", "scale_of(b, scales, b->group[at])", "scale_of(b, scales, 0)", "test_folder_quant"),  # FP8: the first block's scale
     (TENSOR_READ, "(p[k] & 0x7f) == 0x7f", "p[k] == 0x7f", "test_folder_quant"),  # FP8: a NaN with a sign
     (WEIGHTS, "dtype_block(DTYPE_FP8) * l->targets[0].shard.world", "dtype_block(DTYPE_FP8)", "test_weights"),  # FP8 is cut inside a block
-    (HF + "jdoc.c", "depth >= JDOC_MAX_DEPTH", "depth >= 1 << 20", "test_folder"),  # a header as deep as it likes
+    ("lib/json/jdoc.c", "depth >= JDOC_MAX_DEPTH", "depth >= 1 << 20", "test_jdoc"),  # a header as deep as it likes
     (TENSOR_READ, "model_file_place(f, t->offset + start + at, place)", "model_file_place(f, t->offset + 0 * start + at, place)",
      "test_tensor_read"),  # a place in the piece as one in the tensor
     (CGROUP, "(list[n] == ',' || list[n] == 0)", "true", "test_cpus"),  # cpuset's group for cpu's

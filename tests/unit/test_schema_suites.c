@@ -5,7 +5,7 @@
 
 #include "grammar/front.h"
 #include "grammar/matcher.h"
-#include "models/hf/jdoc.h"
+#include "json/jdoc.h"
 
 #include "buf.h"
 

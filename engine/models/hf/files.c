@@ -1,6 +1,8 @@
 // See files.h.
 #include "files.h"
 
+#include "models/model_file.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>

@@ -1,7 +1,7 @@
 // The files of a folder: opened where they may be, read by address, one after the other.
 #pragma once
 
-#include "jdoc.h"
+#include "json/jdoc.h"
 
 enum { HF_MAX_FILES = 1024 };
 

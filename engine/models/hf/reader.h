@@ -1,9 +1,9 @@
 // Reading config.json, for config.c and its parts.
 #pragma once
 
-#include "jdoc.h"
 #include "keys.h"
 #include "settings.h"
+#include "json/jdoc.h"
 
 struct hf_reader {
     const struct jdoc *j;

@@ -1,7 +1,7 @@
 // The header of a safetensors file: eight bytes of its length, then a JSON object from names to type, shape and place.
 #pragma once
 
-#include "jdoc.h"
+#include "json/jdoc.h"
 
 enum {
     ST_MAX_HEADER = 100 << 20, // bytes, as in the format's own library

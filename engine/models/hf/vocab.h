@@ -2,8 +2,8 @@
 // word for.
 #pragma once
 
-#include "jdoc.h"
 #include "keys.h"
+#include "json/jdoc.h"
 
 struct hf_vocab_files { // those but the first may be NULL
     const struct jdoc *tokenizer, *config, *special_map;

@@ -1,8 +1,8 @@
 // What the files that read a tokenizer.json share (vocab.c, vocab_steps.c, vocab_special.c).
 #pragma once
 
-#include "jdoc.h"
 #include "keys.h"
+#include "json/jdoc.h"
 
 enum { VOCAB_MAX_TOKENS = 1 << 22 };
 

@@ -1,11 +1,19 @@
-// JSON texts (RFC 8259) of a model's folder as a flat list of values.
+// JSON texts (RFC 8259) as a flat list of values.
 //
 // A text is hostile until proved otherwise: its size and depth are bounded by the caller and JDOC_MAX_DEPTH, memory by
 // its size (16 bytes for at least two of the text), no key may be there twice, strings are UTF-8. NaN and Infinity,
 // which Python writes, are numbers; who reads one where a finite number is expected is told so, with its byte.
 #pragma once
 
-#include "models/model_file.h"
+#include "status.h"
+#include "text_view.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
 
 enum { JDOC_MAX_DEPTH = 64, JDOC_NAME_BYTES = 368 };
 
@@ -57,3 +65,7 @@ const char *jdoc_type_name(const struct jdoc_value *v);
     for (const struct jdoc_value *e = jdoc_first(j, v); e; e = jdoc_after(j, v, e, false))
 #define JDOC_EACH_KEY(j, e, v)                                                                               \
     for (const struct jdoc_value *e = jdoc_first(j, v); e; e = jdoc_after(j, v, e, true))
+
+#ifdef __cplusplus
+}
+#endif

@@ -1,4 +1,4 @@
-// Drafters that need no model of their own (speculative decoding): see struct drafter of request.h. What a request
+// Drafters that need no model of their own (speculative decoding): see struct drafter of filter.h. What a request
 // gets does not depend on them, because a step verifies every draft. Any thread makes one; then it is the request's.
 #pragma once
 

@@ -4,7 +4,7 @@
 // own. Source: engine/grammar.
 #pragma once
 
-#include "request.h"
+#include "filter.h"
 #include "status.h"
 #include "tokenizer.h"
 

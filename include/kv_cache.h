@@ -37,6 +37,7 @@
 
 #include "kv_group.h"
 #include "status.h"
+#include "token.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -45,7 +46,6 @@
 extern "C" {
 #endif
 
-typedef int32_t token_id;
 typedef int32_t block_id; // 0 <= id < num_blocks; KV_NONE is "no block"
 #define KV_NONE (-1)
 

@@ -4,8 +4,8 @@
 // completion and one thread at a time.
 #pragma once
 
-#include "kv_cache.h" // token_id
 #include "status.h"
+#include "token.h"
 
 #include <stdbool.h>
 #include <stddef.h>

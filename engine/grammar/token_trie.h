@@ -5,8 +5,8 @@
 // once made.
 #pragma once
 
+#include "filter.h"
 #include "matcher.h"
-#include "request.h"
 
 // Control tokens stand for themselves (token_code()); those that end a text are allowed where it may end.
 const struct tokenizer *token_trie_tokenizer(const struct token_trie *t);

@@ -30,7 +30,7 @@ ROOMS = [
 ]
 NAMES = [name for name, _, _ in ROOMS]
 SEAM = {"model.h", "comm.h", "plan.h", "request.h", "sampling.h", "kv_group.h", "filter.h"}
-OWNER = {"backend.h": "kernels", "chat.h": "engine", "text.h": "engine"}  # where no .c has the name
+OWNER = {"backend.h": "kernels", "text.h": "engine"}  # where no .c has the name
 
 FILL = {"server": "#ddf4ff", "scheduler": "#dafbe1", "engine": "#fff8c5", "kernels": "#ffe8d9", "base": "#eaeef2", "include": "#f3e8ff"}
 EDGE = {"server": "#54aeff", "scheduler": "#4ac26b", "engine": "#d4a72c", "kernels": "#fb8f44", "base": "#8c959f", "include": "#a475f9"}

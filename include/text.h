@@ -1,13 +1,14 @@
 // Text assembly: what a chat template rendered to the ids that the model reads, and stop strings in what it writes.
 #pragma once
 
-#include "chat.h"
 #include "request.h"
 #include "tokenizer.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+struct chat_segment; // of lib/jinja
 
 // Appends the ids of n segments, as one sequence with one BOS where the model asks for it. Names of control
 // tokens become these tokens in the template's own segments only, never in a client's. What lies between two

@@ -2,6 +2,7 @@
 #include "text.h"
 
 #include "buf.h"
+#include "jinja/chat.h"
 #include "tokenizer_internal.h"
 
 // The longest control token whose name text begins with; -1: none.

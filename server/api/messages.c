@@ -2,6 +2,7 @@
 
 #include "chat_formats.h"
 #include "field_table.h"
+#include "jinja/chat.h"
 #include "text.h"
 
 #include <errno.h>

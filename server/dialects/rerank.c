@@ -1,4 +1,5 @@
 // /v1/rerank (Cohere's and Jina's form) and /v1/score (vLLM's): pairs of texts in, a score of each out.
+#include "jinja/chat.h"
 #include "openai.h"
 #include "text.h"
 

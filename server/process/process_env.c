@@ -12,7 +12,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-// STACK_NEEDED: Jinja nests 800 frames (engine/text/README.md, rule 3), of up to some hundred bytes each.
+// STACK_NEEDED: Jinja nests 800 frames (lib/jinja/README.md, rule 3), of up to some hundred bytes each.
 enum { STACK_USUAL = 8 << 20, STACK_NEEDED = 1 << 20, MAX_POOL = 1024 };
 
 static enum status open_standard(struct err *err) {

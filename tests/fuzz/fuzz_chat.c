@@ -1,6 +1,6 @@
 // Any source, any values: an answer, within the limits. Segments are UTF-8, alternate, and what is not
 // content comes from the template: a byte that only the client's text has comes out only as content.
-#include "chat.h"
+#include "jinja/chat.h"
 #include "utf8.h"
 
 #include <stdlib.h>

@@ -8,6 +8,7 @@
 // requests), FAKE_EXPECTED_MS what a step should take (0: not known).
 #include "drafter.h"
 #include "engine_view.h"
+#include "jinja/chat.h"
 #include "prompt_view.h"
 #include "request.h"
 #include "service.h"

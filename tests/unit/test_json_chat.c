@@ -1,7 +1,7 @@
 // Chat templates against what Jinja 3.1.6 makes of them (data/templates/golden), and against hostile
 // templates and texts.
-#include "chat.h"
 #include "harness.h"
+#include "jinja/chat.h"
 #include "tokenizer.h"
 
 #include <stdbool.h>

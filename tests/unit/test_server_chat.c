@@ -5,7 +5,7 @@
 
 #include "api/chat_formats.h"
 #include "api/messages.h"
-#include "chat.h"
+#include "jinja/chat.h"
 #include "vocabularies.h"
 
 #include <jansson.h>

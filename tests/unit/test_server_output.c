@@ -1,8 +1,8 @@
 // What models write, read back: every format by hand, cut everywhere, and as chat templates write it themselves.
 // Over 600 lines: the formats have the same cuts and the same judge.
-#include "chat.h"
 #include "formats/output_format.h"
 #include "harness.h"
+#include "jinja/chat.h"
 
 static int num_calls; // of the last read_as()
 

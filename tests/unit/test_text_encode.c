@@ -2,6 +2,7 @@
 // segments.
 #include "harness.h"
 
+#include "jinja/chat.h"
 #include "text.h"
 #include "vocabularies.h"
 

@@ -1,10 +1,11 @@
-// The interface of chat templates: values from outside, parsing, rendering, segments. The language itself
-// is in jinja/.
+// The front door: values from outside, parsing, rendering, segments.
+#include "chat.h"
+
+#include "eval.h"
 #include "hash.h"
-#include "jinja/eval.h"
-#include "jinja/library.h"
-#include "jinja/parse.h"
+#include "library.h"
 #include "log.h"
+#include "parse.h"
 #include "utf8.h"
 
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-// The language of chat templates, private to engine/text:
+// The language of chat templates, private to this library:
 //
 //   source → jinja_lex (tokens) → jinja_parse (tree) → jinja_render (runs it) → marked bytes
 //

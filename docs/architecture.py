@@ -26,14 +26,16 @@ ROOMS = [
         ("models", "files → specs, weights"), ("text", "strings ↔ token ids"), ("ranks", "one model, many devices")]),
     ("kernels", "numbers: the phases of a layer", [
         ("ref", "what it means"), ("cpu", "fast, the same bits"), ("cuda", "a module, loaded")]),
+    ("lib", "what other programs may take alone", [
+        ("grammar", "schemas, grammars → masks"), ("jinja", "chat templates"), ("json", "a reader")]),
     ("base", "status, log, buffers, UTF-8, half floats, hash, time, CPUs", []),
 ]
 NAMES = [name for name, _, _ in ROOMS]
 SEAM = {"model.h", "comm.h", "plan.h", "request.h", "sampling.h", "kv_group.h", "filter.h"}
 OWNER = {"backend.h": "kernels", "text.h": "engine"}  # where no .c has the name
 
-FILL = {"server": "#ddf4ff", "scheduler": "#dafbe1", "engine": "#fff8c5", "kernels": "#ffe8d9", "base": "#eaeef2", "include": "#f3e8ff"}
-EDGE = {"server": "#54aeff", "scheduler": "#4ac26b", "engine": "#d4a72c", "kernels": "#fb8f44", "base": "#8c959f", "include": "#a475f9"}
+FILL = {"server": "#ddf4ff", "scheduler": "#dafbe1", "engine": "#fff8c5", "kernels": "#ffe8d9", "lib": "#e6f7f4", "base": "#eaeef2", "include": "#f3e8ff"}
+EDGE = {"server": "#54aeff", "scheduler": "#4ac26b", "engine": "#d4a72c", "kernels": "#fb8f44", "lib": "#2da79b", "base": "#8c959f", "include": "#a475f9"}
 INK, SOFT, LINE, UP = "#1f2328", "#57606a", "#848d97", "#cf222e"
 X, W, TOP, GAP, BAND = 64, 596, 24, 46, (706, 190)
 
@@ -153,7 +155,7 @@ def draw():
     out += [box(x, top, w, height, "base", 10, not (ROOT / "bench").is_dir()), text(x + 16, top + 27, "bench/", 17, weight="600"),
             text(x + 16, top + 46, "quire-bench, a client", 12, SOFT), arrow([(x, top + height // 2), (X + W + 6, top + height // 2)])]
     # Arrows: to the room below; to base along the left; others along the right.
-    lane = X + W + 24
+    lane = X + W + 18
     for (a, b), headers in sorted(found.items()):
         i, j = NAMES.index(a), NAMES.index(b)
         up, (top, height), (end, tall) = j < i, at[a], at[b]
@@ -169,7 +171,7 @@ def draw():
             out.append(arrow([(X, top + 70), (side, top + 70), (side, end + 14 + 9 * i), (X - 6, end + 14 + 9 * i)]))
         else:
             out += [arrow([(X + W, top + 76), (lane, top + 76), (lane, end + 30), (X + W + 6, end + 30)])]
-            lane += 12
+            lane += 9
     size = f'{x + w + 24}', f'{bottom + 24}'
     marks = "".join(f'<marker id="{i}" viewBox="0 0 10 10" refX="6" refY="5" markerWidth="7" markerHeight="7" orient="auto">'
                     f'<path d="M0,0 L10,5 L0,10 z" fill="{c}"/></marker>' for i, c in (("down", LINE), ("up", UP)))

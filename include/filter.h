@@ -1,4 +1,5 @@
-// What decides with a request which tokens come next: filters, which forbid some, and drafters, which guess them.
+// What decides with a model which tokens come next: filters, which forbid some, and drafters, which guess them; and what
+// these may know of the tokens.
 #pragma once
 
 #include "token.h"
@@ -40,6 +41,20 @@ struct drafter {
     // Writes at most max tokens of the vocabulary that may follow tokens[0..n), in order; returns how many.
     int (*propose)(void *state, const token_id *tokens, int n, token_id *drafts, int max);
     void (*free)(void *state);
+};
+
+// Tokens by their text; tokenizer_vocabulary() gives a model's. Immutable: any thread calls the functions, with `state`,
+// which outlives whoever got the struct, as do the bytes that they give.
+struct vocabulary {
+    const void *state;
+    int size; // tokens are 0..size - 1
+    // What a token adds to a text; of a control token nothing, or its name where `named`. Not NUL-terminated.
+    const char *(*bytes)(const void *state, token_id token, bool named, size_t *len);
+    bool (*is_end)(const void *state, token_id token);     // it ends the text
+    bool (*is_control)(const void *state, token_id token); // it is no text
+    // Writes the ids, at most max of them, of a text that follows another; where `named`, names of control tokens are these
+    // tokens. Returns how many the text has; -1: it has none, or no memory is left. NULL: no drafts, and no budgets.
+    int (*encode)(const void *state, const char *text, size_t len, bool named, token_id *ids, int max);
 };
 
 #ifdef __cplusplus

@@ -4,8 +4,8 @@
 // completion and one thread at a time.
 #pragma once
 
+#include "filter.h"
 #include "status.h"
-#include "token.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -71,6 +71,7 @@ const char *tokenizer_name(const struct tokenizer *t, token_id id, size_t *len);
 const char *tokenizer_bytes(const struct tokenizer *t, token_id id, bool special, size_t *len);
 // Bytes of the longest name or text of a token, at least 1: bounds how few tokens a text can be.
 size_t tokenizer_max_bytes(const struct tokenizer *t);
+struct vocabulary tokenizer_vocabulary(const struct tokenizer *t); // for filters; the tokenizer outlives it
 const char *tokenizer_chat_template(const struct tokenizer *t, size_t *len); // NULL: the model has none
 
 // ---- incremental text

@@ -18,7 +18,8 @@ import layers
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 ROOMS = {r.split("/")[0] for r in layers.ARROWS}
-CHEAP = ["unit.build_id", "unit.cuda_calls", "unit.documents", "unit.layers", "unit.layers_planted", "unit.mutations_apply", "unit.purity"]
+CHEAP = ["unit.build_id", "unit.cuda_calls", "unit.documents", "unit.layers", "unit.layers_planted", "unit.mutations_apply", "unit.purity",
+         "unit.readme_grammar", "unit.readme_jinja", "unit.readme_json"]
 MACHINE_CODE = ["emu.planted", "emu.ptxas", "emu.sass", "emu.launches", "emu.gpu_slot", "ops.amx_code", "cuda.module"]
 LOADED = ("kernels/cuda/", "engine/ranks/mpi/")  # modules: who opens them names no symbol of theirs
 

@@ -28,16 +28,16 @@ ARROWS = {
     "kernels/cpu": ["kernels"],
     "kernels/cuda": ["kernels"],
     "engine/core": ["include", "kernels/ref", "kernels/cpu"],
+    "lib/grammar": ["include/filter", "lib/json"],
     "lib/jinja": ["base"],
     "lib/json": ["base"],
     "engine/models": ["include", "lib/json"],
     "engine/text": ["engine/models", "lib/jinja"],
-    "engine/grammar": ["engine/text"],
     "engine/ranks": ["engine/core", "engine/models"],
-    "engine": ["engine/ranks", "engine/grammar"],
+    "engine": ["engine/ranks", "engine/text"],
     "scheduler": ["engine"],
     "server/http": ["base"],
-    "server/formats": ["engine"],
+    "server/formats": ["engine", "lib/grammar"],
     "server/api": ["server/formats", "server/http"],
     "server/dialects": ["server/api"],
     "server/observe": ["server/api", "scheduler"],
@@ -52,7 +52,7 @@ ARROWS = {
 }
 CORE = {"engine/batch", "engine/forward", "engine/kv_cache", "engine/kv_explain", "engine/kv_hash", "engine/step_layout", "engine/token_counts",
         "engine/token_history"}
-FRONT_DOORS = {"lib/jinja/chat", "lib/json/jdoc"}  # what of a library others may include
+FRONT_DOORS = {"lib/grammar/grammar", "lib/jinja/chat", "lib/json/jdoc"}  # what of a library others may include
 SOURCES = {".c", ".h", ".cu", ".cuh", ".cpp", ".hpp"}
 
 

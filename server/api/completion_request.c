@@ -1,6 +1,6 @@
 #include "completion_request.h"
 
-#include "grammar.h"
+#include "grammar/grammar.h"
 #include "loras.h"
 
 #include <stdlib.h>

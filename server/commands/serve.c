@@ -4,7 +4,7 @@
 // pool, while the loop already replies 503 loading_model. Stop: no new work, running requests end, HTTP,
 // service, engine.
 #include "serve.h"
-#include "grammar.h"
+#include "grammar/grammar.h"
 
 #include "api/json_memory.h"
 #include "api/loras.h"
@@ -120,6 +120,7 @@ static void after_load(uv_work_t *work, int status) {
     }
     const struct engine_info *info = engine_info(app->engine);
     const struct tokenizer *t = engine_tokenizer(app->engine);
+    const struct vocabulary vocabulary = tokenizer_vocabulary(t);
     app->model = (struct served_model){.tokenizer = t,
                                        .names = app->names.items,
                                        .num_names = app->names.len,
@@ -139,7 +140,7 @@ static void after_load(uv_work_t *work, int status) {
                                        .rank_template_len = info->rank_template_len,
                                        .sampling = &app->sampling,
                                        .max_token_bytes = tokenizer_max_bytes(t),
-                                       .constraints = constraint_cache_new(t, MAX_CONSTRAINT_BYTES),
+                                       .constraints = constraint_cache_new(vocabulary, MAX_CONSTRAINT_BYTES),
                                        .max_blanks = c->max_blanks,
                                        .reasoning_budget = c->reasoning_budget,
                                        .has_priorities = strcmp(c->policy, "priority") == 0,

@@ -1,7 +1,8 @@
 // Grammar parts and what they point to, freed together. Running out of memory is remembered: look at `failed` at the end.
 #pragma once
 
-#include "grammar.h"
+#include "grammar/grammar.h"
+#include "tokenizer.h"
 
 #include <jansson.h>
 #include <stdbool.h>

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "buf.h"
-#include "grammar.h"
+#include "grammar/grammar.h"
 #include "otlp.h"
 #include "service.h"
 

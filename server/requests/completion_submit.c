@@ -2,7 +2,7 @@
 #include "api/loras.h"
 #include "completion_state.h"
 #include "drafter.h"
-#include "grammar.h"
+#include "grammar/grammar.h"
 #include "seed.h"
 #include "text.h"
 
@@ -29,7 +29,8 @@ static bool make_filter(const struct completion *c, struct request_params *p) {
     if (q->reasoning_budget < 0 || !q->format ||
         !output_format_reasoning(q->format, q->must_call, &open, &close, &closing))
         return true;
-    struct token_filter *f = budget_filter(&(struct budget_params){.tokenizer = c->app->model.tokenizer,
+    const struct vocabulary vocabulary = tokenizer_vocabulary(c->app->model.tokenizer);
+    struct token_filter *f = budget_filter(&(struct budget_params){.vocabulary = vocabulary,
                                                                    .open = open,
                                                                    .close = close,
                                                                    .closing = closing,

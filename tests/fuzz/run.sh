@@ -17,7 +17,7 @@ cd "$root"
 for name in "$@"; do
     clang -std=gnu17 -D_GNU_SOURCE -g -O1 -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all \
         -Ibase -Iinclude -Ilib -Iengine -DQUIRE_HAVE_PCRE2 $(pkg-config --cflags libpcre2-8 libutf8proc) "tests/fuzz/fuzz_$name.c" \
-        engine/models/*.c engine/models/hf/*.c engine/text/*.c engine/grammar/*.c lib/jinja/*.c lib/json/*.c base/*.c -pthread -lm $(pkg-config --libs libpcre2-8 libutf8proc) \
+        engine/models/*.c engine/models/hf/*.c engine/text/*.c lib/*/*.c lib/grammar/*/*.c base/*.c -pthread -lm $(pkg-config --libs libpcre2-8 libutf8proc) \
         -o "$out/fuzz_$name"
     mkdir -p "$out/corpus_$name"
     if [ "$name" = gguf ]; then # small real files to begin with

@@ -1,22 +1,22 @@
 """Mutants: grammars and what is sampled by them. tests/mutate.py says what a row is."""
 
-BUILD = "engine/grammar/expr.c"
-JSON = "engine/grammar/json_text.c"
-ANALYSIS = "engine/grammar/analysis.c"
-NETWORK = "engine/grammar/network.c"
-MATCHER = "engine/grammar/matcher.c"
-TRIE = "engine/grammar/token_trie.c"
-CONSTRAINT = "engine/grammar/constraint.c"
-CACHE = "engine/grammar/constraint_cache.c"
+BUILD = "lib/grammar/expr.c"
+JSON = "lib/grammar/json_text.c"
+ANALYSIS = "lib/grammar/analysis.c"
+NETWORK = "lib/grammar/network.c"
+MATCHER = "lib/grammar/matcher.c"
+TRIE = "lib/grammar/token_trie.c"
+CONSTRAINT = "lib/grammar/constraint.c"
+CACHE = "lib/grammar/constraint_cache.c"
 OUTPUT = "server/formats/output_grammar.c"
-DFA_BUILD = "engine/grammar/dfa_build.c"
-DFA_OPS = "engine/grammar/dfa_ops.c"
-CODE_DFA = "engine/grammar/code_dfa.c"
-CODE_SET = "engine/grammar/code_set.c"
-REGEX = "engine/grammar/regex_%s.c"
-GBNF = "engine/grammar/gbnf.c"
-SOURCE = "engine/grammar/source.c"
-LARK = "engine/grammar/lark%s.c"
+DFA_BUILD = "lib/grammar/regex/dfa_build.c"
+DFA_OPS = "lib/grammar/regex/dfa_ops.c"
+CODE_DFA = "lib/grammar/regex/code_dfa.c"
+CODE_SET = "lib/grammar/regex/code_set.c"
+REGEX = "lib/grammar/regex/regex_%s.c"
+GBNF = "lib/grammar/lang/gbnf.c"
+SOURCE = "lib/grammar/lang/source.c"
+LARK = "lib/grammar/lang/lark%s.c"
 
 ROWS = [
     (CODE_SET, "last < 0xd7ff ? last : 0xd7ff", "last", "test_grammar"),  # surrogates are characters
@@ -58,10 +58,10 @@ ROWS = [
     (JSON, "            leave_out_unwritable(b, &copy);", "            ;", "test_server_literals"),  # keys that cannot be written are waited for
     (JSON, "e->label[q] = q ? d->label[q - 1] : -1;", "e->label[q] = d->label[q ? q - 1 : 0];", "test_server_literals"),  # keys without a byte
     (JSON, "*pattern = b->literals  ?", "*pattern = !b ?", "test_server_literals"),  # escapes that Python reads otherwise
-    ("engine/grammar/token_trie.c", "(!control && memchr(p, 0xff, len))", "false", "test_server_literals"),  # bytes spell a control token
+    ("lib/grammar/token_trie.c", "(!control && memchr(p, 0xff, len))", "false", "test_server_literals"),  # bytes spell a control token
     (JSON, "    if (b->literals != l)\n", "    if (false)\n", "test_server_literals"),  # values of other calls' literals
     (MATCHER, "(n->o->bare ? n->o->colon : '\"')", "'\"'", "test_server_literals"),  # a key without a quote has no end
-    ("engine/grammar/constraint_cache.c", "buf_add(b, l->words[i], strlen(l->words[i]) + 1);", ";", "test_server_literals"),  # a grammar of other words
+    ("lib/grammar/constraint_cache.c", "buf_add(b, l->words[i], strlen(l->words[i]) + 1);", ";", "test_server_literals"),  # a grammar of other words
     (OUTPUT, "if (r->thinking)\n        return PART_SEQ(a, thoughts, rest);", "", "test_server_structured"),  # the prompt has begun to think
     (DFA_BUILD, "if (d->next[i] >= 0 && !alive[d->next[i]])", "if (false)", "test_dfa"),  # dead ends
     (DFA_BUILD, "    m->count[0] += rest;", "    ;", "test_dfa"),  # a part without those that were not looked at

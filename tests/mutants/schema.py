@@ -1,6 +1,6 @@
 """Mutants: JSON Schema. tests/mutate.py says what a row is."""
 
-FILE = "engine/grammar/schema_%s.c"
+FILE = "lib/grammar/schema/schema_%s.c"
 
 ROWS = [
     (FILE % "goal", "(v->len == 1 || schema_draft(s, v) <= DRAFT_7)", "(true)", "test_schema"),  # what is beside $ref is lost

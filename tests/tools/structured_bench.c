@@ -3,7 +3,8 @@
 //     structured_bench VOCABULARY.gguf any|schema < lines     {"schema": TEXT, "tests": [{"valid": BOOL, "text": TEXT}, …]}
 //
 // Writes a line for each: {"compile": µs, "masks": [µs, …], "taken": [BOOL, …]}, or {"error": TEXT}.
-#include "grammar.h"
+#include "grammar/grammar.h"
+#include "tokenizer.h"
 
 #include <jansson.h>
 #include <stdio.h>
@@ -49,7 +50,7 @@ static void walk_text(struct walk *w, struct constraint *c, const char *text) {
 int main(int argc, char **argv) {
     struct err err = {0};
     struct tokenizer *t = argc == 3 ? tokenizer_open(argv[1], &err) : NULL;
-    struct token_trie *trie = t ? token_trie_new(t) : NULL;
+    struct token_trie *trie = t ? token_trie_new(tokenizer_vocabulary(t)) : NULL;
     if (!trie) {
         fprintf(stderr, "usage: structured_bench VOCABULARY.gguf any|schema < lines\n%s\n", err.msg);
         return 2;

@@ -18,7 +18,7 @@ static inline bool ready(void) {
     const char *path = tokenizer ? NULL : test_data("models/stories260K/stories260K.gguf");
     if (path) {
         tokenizer = tokenizer_open(path, &err);
-        trie = tokenizer ? token_trie_new(tokenizer) : NULL;
+        trie = tokenizer ? token_trie_new(tokenizer_vocabulary(tokenizer)) : NULL;
         assert_non_null(trie);
     }
     return trie != NULL;

@@ -1,7 +1,7 @@
 // Automata against what they mean, on random texts.
 #include "harness.h"
 
-#include "grammar/dfa.h"
+#include "grammar/regex/dfa.h"
 #include "grammar/work_time.h"
 #include "utf8.h"
 

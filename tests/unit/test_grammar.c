@@ -5,6 +5,7 @@
 #include "grammar/grammar_build.h"
 #include "grammar/matcher.h"
 #include "grammar/token_trie.h"
+#include "tokenizer.h"
 #include "utf8.h"
 
 #include <dirent.h>
@@ -421,7 +422,7 @@ static void test_masks(void **state) {
     if (!path)
         skip();
     struct tokenizer *t = tokenizer_open(path, &err);
-    struct token_trie *trie = t ? token_trie_new(t) : NULL;
+    struct token_trie *trie = t ? token_trie_new(tokenizer_vocabulary(t)) : NULL;
     assert_non_null(trie);
     struct grammar_builder *b = builder(JSON_ORDER_SCHEMA);
     check_masks(made(b, gb_json_any(b)), trie, 600);
@@ -535,7 +536,7 @@ static void test_mask_work(void **state) {
     if (!path)
         skip();
     struct tokenizer *t = tokenizer_open(path, &err);
-    struct token_trie *trie = token_trie_new(t);
+    struct token_trie *trie = token_trie_new(tokenizer_vocabulary(t));
     struct grammar_builder *b = builder(JSON_ORDER_SCHEMA);
     expr any = gb_chars(b, NULL, 0, true);
     // An 'a', and so many characters behind it: the places of all that came are told apart.

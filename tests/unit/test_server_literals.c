@@ -142,7 +142,7 @@ static void test_literals(void **state) {
                                         .quote_token = tokenizer_bos(tokenizer),
                                         .bare_keys = true};
     struct part_arena a = {0};
-    struct constraint_cache *cache = constraint_cache_new(tokenizer, 4 << 20);
+    struct constraint_cache *cache = constraint_cache_new(tokenizer_vocabulary(tokenizer), 4 << 20);
     struct json_style style = {0};
     struct err err = {0};
     output_text p = part_source(&a, GRAMMAR_JSON_SCHEMA, schema, strlen(schema)), json = p;
@@ -225,7 +225,7 @@ static void test_mark_is_a_token(void **state) {
     unlink(made);
     if (!tokenizer)
         fail_msg("%s", err.msg);
-    trie = token_trie_new(tokenizer);
+    trie = token_trie_new(tokenizer_vocabulary(tokenizer));
     json_t *tools = json_loads(tools_text, 0, NULL);
     const struct output_format *f = output_format_named("gemma4");
     token_id ids[MAX_FORMAT_TOKENS];

@@ -229,7 +229,7 @@ static void test_cache(void **state) {
     (void)state;
     if (!ready())
         skip();
-    struct constraint_cache *cache = constraint_cache_new(tokenizer, 4 << 20);
+    struct constraint_cache *cache = constraint_cache_new(tokenizer_vocabulary(tokenizer), 4 << 20);
     struct json_style style = {0};
     struct err err = {0};
     struct part_arena a = {0};
@@ -299,7 +299,7 @@ static void test_refusals_are_kept(void **state) {
     (void)state;
     if (!ready())
         skip();
-    struct constraint_cache *cache = constraint_cache_new(tokenizer, 4 << 20);
+    struct constraint_cache *cache = constraint_cache_new(tokenizer_vocabulary(tokenizer), 4 << 20);
     struct part_arena a = {0};
     struct asker good = {.cache = cache, .part = part_source(&a, GRAMMAR_REGEX, "[ab]{3}", 7)}, bad[100];
     ask(&good);
@@ -339,7 +339,7 @@ static void test_same_at_once(void **state) {
     enum { NUM = 4, WORDS = 3000 };
     if (!ready())
         skip();
-    struct constraint_cache *cache = constraint_cache_new(tokenizer, 64 << 20);
+    struct constraint_cache *cache = constraint_cache_new(tokenizer_vocabulary(tokenizer), 64 << 20);
     struct part_arena a = {0};
     struct asker askers[NUM];
     char *schema = malloc(40 * WORDS), *p = schema;
@@ -377,7 +377,7 @@ static void test_stop(void **state) {
     if (!ready())
         skip();
     for (int turn = 0; turn < 5; turn++) {
-        struct constraint_cache *cache = constraint_cache_new(tokenizer, 4 << 20);
+        struct constraint_cache *cache = constraint_cache_new(tokenizer_vocabulary(tokenizer), 4 << 20);
         struct part_arena a = {0};
         struct asker askers[NUM];
         for (int i = 0; i < NUM; i++) {

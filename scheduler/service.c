@@ -2,25 +2,21 @@
 // or there is nothing more to plan, collects the oldest and sends events; sleeps when there is nothing to do.
 //
 // Shared between threads: the mailboxes, the cancel list and the statistics (each under its own lock), and
-// the counts of what is live (atomic). All else belongs to the engine thread. Over 600 lines: two sides of one struct,
-// which no other file sees.
+// the counts of what is live (atomic). All else belongs to the engine thread.
 #include "service.h"
 
+#include "clock.h"
 #include "drafting.h"
 #include "engine_view.h"
 #include "id_map.h"
-#include "inside.h"
 #include "log.h"
 #include "mailbox.h"
-#include "pace.h"
-#include "record.h"
-#include "trace.h"
+#include "step_observers.h"
 
 #include <math.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 struct cancel {
     uint64_t id;
@@ -38,17 +34,12 @@ struct service {
     struct service_config config;
     int depth; // steps in flight at most
     struct scheduler *sched;
-    struct pace pace;
     struct drafting drafting;
-    struct predictor predictor;
-    int64_t last_applied; // when the last step ended; 0: the engine was idle since
-    struct record *record;
-    struct trace *trace;
+    struct step_observers observers;
     pthread_t thread;
-    struct mailbox inbox;   // struct letter
-    struct mailbox outbox;  // struct service_event
-    struct mailbox answers; // struct service_query *, answered
-    struct service_inside inside;
+    struct mailbox inbox;       // struct letter
+    struct mailbox outbox;      // struct service_event
+    struct mailbox answers;     // struct service_query *, answered
     struct id_map requests;     // of the scheduler, by id; engine thread only
     struct token_event *events; // (sched_max_events()) engine thread's scratch
 
@@ -58,7 +49,7 @@ struct service {
     int num_cancels, max_cancels;
 
     pthread_mutex_t stats_lock;
-    struct service_stats stats, stats_out; // the engine thread's own, and its snapshot
+    struct service_stats stats_out; // a snapshot of the observers'
 
     atomic_int live;            // requests whose EVENT_FINISH has not been put
     atomic_int queued;          // of those, the ones that never ran
@@ -68,12 +59,6 @@ struct service {
     atomic_int asked;           // queries whose done() has not been called
     atomic_bool stopping, dead;
 };
-
-static int64_t now_ns(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
 
 // ---- events
 
@@ -100,14 +85,6 @@ static token_id last_stop_token(const struct request *r) {
     return last >= 0 && request_is_stop(r, last) ? last : -1;
 }
 
-static void count_time(struct time_counts *c, int64_t ns) {
-    int bucket = 0;
-    while (bucket < TIME_BUCKETS - 1 && ns > time_bucket_bounds[bucket] * 1000LL)
-        bucket++;
-    c->buckets[bucket]++;
-    c->ns += (uint64_t)ns;
-}
-
 // The last event of a request, which has left the scheduler; frees it.
 static void put_finish(struct service *s, struct request *r, enum finish_reason why) {
     struct service_event event = {
@@ -123,7 +100,7 @@ static void put_finish(struct service *s, struct request *r, enum finish_reason 
         .time_submitted = r->time_submitted,
         .time_scheduled = r->time_scheduled,
         .time_first_token = r->time_first_token,
-        .time_finished = now_ns(),
+        .time_finished = clock_now_ns(),
         .predicted_ns = r->predicted_ns,
     };
     if (why == FINISH_STOP) {
@@ -132,15 +109,11 @@ static void put_finish(struct service *s, struct request *r, enum finish_reason 
     }
     if (!r->time_scheduled)
         leave_queue(s, r, 0);
-    if (why == FINISH_STOP || why == FINISH_LENGTH)
-        predict_add_request(&s->predictor, event.num_output, why == FINISH_LENGTH);
-    if (r->time_cancelled)
-        count_time(&s->stats.cancels, event.time_finished - r->time_cancelled);
+    observe_finish(&s->observers, r, &event);
     id_map_remove(&s->requests, r->id);
     drafting_drop(&s->drafting, r);
     engine_forget(s->engine, r);
     request_free(r);
-    trace_finish(s->trace, &event);
     atomic_fetch_sub(&s->live, 1);
     put_event(s, &event);
 }
@@ -157,7 +130,7 @@ static void put_token(struct service *s, const struct request *r, enum event_kin
                                   .num_cached = r->num_cached > 0 ? r->num_cached : 0,
                                   .time_scheduled = r->time_scheduled,
                                   .time_first_token = r->time_first_token,
-                                  .time_finished = now_ns(),
+                                  .time_finished = clock_now_ns(),
                                   .predicted_ns = r->predicted_ns};
     if (num_logprobs >= 0) {
         event.logprob = out->logprob[row];
@@ -174,24 +147,9 @@ static void put_token(struct service *s, const struct request *r, enum event_kin
 
 static void remove_request(struct service *s, struct request *r, enum finish_reason why) {
     if (r->state != REQUEST_FINISHED)
-        record_remove(s->record, r->id, why);
+        record_remove(s->observers.record, r->id, why);
     if (sched_remove(s->sched, r, why))
         put_finish(s, r, why);
-}
-
-// Before it is added. A match that is undone leaves no trace.
-static void predict_request(struct service *s, struct request *r) {
-    struct kv_cache *kv = engine_kv(s->engine);
-    int64_t queue;
-    if (!request_needs_all_rows(r)) {
-        struct kv_hash root = kv_root(kv, r->salt, (size_t)r->num_salt);
-        r->expect_cached = kv_match(kv, &r->seq, root, r->tokens, r->num_prompt - 1);
-        kv_unmatch(kv, &r->seq);
-    }
-    r->predicted_ns = predict_first_token(&s->predictor, &s->pace, s->sched, r->num_prompt, r->expect_cached,
-                                          r->priority, &queue);
-    if (r->predicted_ns >= 0)
-        r->predicted_ns += now_ns() - r->time_submitted;
 }
 
 static void drain_inbox(struct service *s) {
@@ -207,19 +165,19 @@ static void drain_inbox(struct service *s) {
     pthread_mutex_unlock(&s->cancel_lock);
     while (mailbox_take(&s->inbox, &letter, 1) == 1) {
         if (letter.query) {
-            s->inside.now = now_ns();
-            letter.query->run(letter.query, &s->inside);
+            s->observers.inside.now = clock_now_ns();
+            letter.query->run(letter.query, &s->observers.inside);
             CHECK(mailbox_try_put(&s->answers, &letter.query)); // it has room for all
             continue;
         }
         r = letter.request;
-        predict_request(s, r);
+        observe_arrival(&s->observers, r);
         if (atomic_load(&s->dead) || sched_add(s->sched, r) != STATUS_OK) {
             put_finish(s, r, FINISH_ERROR); // what is not admissible was refused by service_submit()
             continue;
         }
         id_map_put(&s->requests, r->id, r);
-        record_add(s->record, r);
+        record_add(s->observers.record, r);
     }
     for (int i = 0; i < n; i++)
         if ((r = id_map_get(&s->requests, s->cancels_taken[i].id)) && r->state != REQUEST_FINISHED) {
@@ -231,7 +189,7 @@ static void drain_inbox(struct service *s) {
 // Those whose late masks are there take part in the next step.
 static void take_ready(struct service *s) {
     for (struct request *r; (r = engine_take_ready(s->engine));) {
-        record_ready(s->record, r->id);
+        record_ready(s->observers.record, r->id);
         sched_ready(s->sched, r);
     }
 }
@@ -257,54 +215,14 @@ static void fail_engine(struct service *s, const struct err *err) {
 // ---- one step
 
 static void publish_stats(struct service *s) {
-    struct service_stats *st = &s->stats;
-    const struct kv_cache *kv = engine_kv(s->engine);
-    struct sched_stats sched;
-    sched_stats(s->sched, &sched);
-    st->running = sched.running;
-    st->waiting = sched.waiting;
-    st->waiting_deferred = sched.waiting_deferred;
-    st->waiting_tokens = sched.waiting_tokens;
-    st->free_blocks = kv_available(kv);
-    st->num_blocks = kv->config.num_blocks;
-    st->preemptions = sched.preemptions;
-    st->prefix_queries = sched.prefix_queries;
-    st->prefix_hits = sched.prefix_hits;
-    st->deferred = sched.deferred;
-    st->drafts = sched.verified;
-    st->draft_tokens = sched.drafts;
-    st->accepted = sched.accepted;
-    memcpy(st->accepted_at, sched.accepted_at, sizeof st->accepted_at);
-    st->lost = sched.lost;
-    st->evictions = kv->num_evicted;
-    st->num_groups = kv->config.num_groups;
-    memcpy(st->active_pages, kv->num_active, sizeof st->active_pages);
-    memcpy(st->cached_pages, kv->num_cached, sizeof st->cached_pages);
-    st->last_progress = now_ns();
-    st->dead = atomic_load(&s->dead);
-    st->busy = !st->dead && !sched_idle(s->sched);
+    observe_stats(&s->observers, atomic_load(&s->dead));
     pthread_mutex_lock(&s->stats_lock);
-    s->stats_out = *st;
+    s->stats_out = s->observers.stats;
     pthread_mutex_unlock(&s->stats_lock);
 }
 
-static void count_step(struct service *s, const struct plan *plan) {
-    int bucket = 0;
-    while (bucket < STEP_BUCKETS - 1 && plan->num_tokens > step_bucket_bounds[bucket])
-        bucket++;
-    s->stats.steps++;
-    s->stats.step_buckets[bucket]++;
-    s->stats.step_tokens_sum += (uint64_t)plan->num_tokens;
-}
-
-static void count_experts(struct expert_counts *sum, const struct expert_counts *step) {
-    sum->rows += step->rows;
-    sum->reads += step->reads;
-    sum->busiest += step->busiest;
-}
-
-static void put_prompt_logprobs(struct service *s, const struct plan *plan,
-                                const struct step_result *result) {
+static void put_prompt_logprobs(struct service *s, const struct step_result *result) {
+    const struct plan *plan = result->plan;
     for (int i = 0; i < plan->num_items; i++) {
         const struct plan_item *item = &plan->items[i];
         bool late = result->outcome.failed[i] == ITEM_LATE;
@@ -330,7 +248,7 @@ static enum finish_reason put_output(struct service *s, const struct plan_item *
     struct request *r = e->req;
     if (!r->time_first_token)
         r->time_first_token = now;
-    s->stats.generation_tokens++;
+    s->observers.stats.generation_tokens++;
     int position = item->first + item->num_new - item->num_drafts + e->index - r->num_prompt;
     put_token(s, r, EVENT_TOKEN, position, e->token, out, row, r->sampling.logprobs);
     if (r->sampling.mirostat_tau > 0 && out->share[row] > 0)
@@ -345,8 +263,9 @@ static enum finish_reason put_output(struct service *s, const struct plan_item *
 }
 
 // Events of a plan, after sched_update(): what it sampled, and what ended.
-static void put_outcome(struct service *s, const struct plan *plan, const struct step_result *result, int n) {
-    int64_t now = now_ns();
+static void put_outcome(struct service *s, const struct step_result *result, int n) {
+    const struct plan *plan = result->plan;
+    int64_t now = clock_now_ns();
     for (int i = 0; i < n; i++) {
         const struct token_event *e = &s->events[i];
         struct request *r = e->req;
@@ -376,16 +295,15 @@ static int num_in_flight(const struct service *s) {
 
 // began: when planning began.
 static void launch_step(struct service *s, const struct plan *plan, int64_t began) {
-    int64_t now = now_ns();
+    int64_t now = clock_now_ns();
     for (int i = 0; i < plan->num_items; i++) {
         struct request *r = plan->items[i].req;
         if (!r->time_scheduled) {
             leave_queue(s, r, now);
-            inside_remember(&s->inside, r);
-            s->stats.prompt_tokens += (uint64_t)r->num_prompt;
+            observe_start(&s->observers, r);
         }
     }
-    int64_t expected = pace_expect(&s->pace, plan->num_decode, plan->num_tokens - plan->num_decode);
+    int64_t expected = pace_expect(&s->observers.pace, plan->num_decode, plan->num_tokens - plan->num_decode);
     atomic_fetch_add(&s->expected_ns, expected);
     engine_launch(s->engine, plan, &(struct step_times){began, now, expected});
 }
@@ -398,64 +316,22 @@ static void finish_step(struct service *s) {
         fail_engine(s, &err);
         return;
     }
-    const struct plan *plan = result.plan;
-    struct view_step *seen = &s->inside.steps[s->inside.num_steps % VIEW_STEPS];
-    uint64_t generated = s->stats.generation_tokens;
-    struct step_shape shape = predict_shape(plan);
     atomic_fetch_sub(&s->expected_ns, result.times.expected);
-    struct trace_step step = {.plan = *plan,
-                              .lane = (int)(plan->id % (uint64_t)s->depth),
-                              .began = result.times.began,
-                              .planned = result.times.launched,
-                              .computed = now_ns()};
-    record_outcome(s->record, plan, &result.outcome);
-    if (!drafting_measure(&s->drafting, plan, &result.outcome, step.computed - step.planned))
-        pace_add(&s->pace, plan->num_decode, plan->num_tokens - plan->num_decode,
-                 step.computed - step.planned);
-    count_step(s, plan);
-    if (result.masks_ns > 0)
-        count_time(&s->stats.masks, result.masks_ns);
-    count_experts(&s->stats.experts, &result.out->experts);
-    for (int i = 0; i < plan->num_items; i++)
-        s->stats.corrupted += result.outcome.failed[i] == ITEM_NOT_FINITE;
-    put_prompt_logprobs(s, plan, &result);
-    int n = sched_update(s->sched, plan->id, &result.outcome, s->events);
-    put_outcome(s, plan, &result, n);
-    int64_t drafted = drafting_take(&s->drafting, sched_num_decoding(s->sched), s->record);
-    step.applied = now_ns();
-    // With the time since the step before: what lies between two steps delays a first token, too.
-    predict_add_step(&s->predictor, &shape, step.applied - (s->last_applied ? s->last_applied : step.began));
-    s->last_applied = step.applied;
-    *seen = (struct view_step){.id = step.plan.id,
-                               .began = step.began,
-                               .launched = step.planned,
-                               .computed = step.computed,
-                               .applied = step.applied,
-                               .num_requests = step.plan.num_items,
-                               .num_decode = step.plan.num_decode,
-                               .num_tokens = step.plan.num_tokens,
-                               .num_generated = (int)(s->stats.generation_tokens - generated)};
-    s->inside.num_steps++;
-    s->stats.part_ns[0] += (uint64_t)(step.planned - step.began);
-    s->stats.part_ns[1] += (uint64_t)(step.computed - step.planned);
-    s->stats.part_ns[2] += (uint64_t)(step.applied - step.computed - drafted);
-    s->stats.part_ns[3] += (uint64_t)drafted;
-    if (s->trace) {
-        struct sched_stats stats;
-        sched_stats(s->sched, &stats);
-        trace_step(s->trace, &step, engine_kv(s->engine), &stats);
-    }
+    observe_computed(&s->observers, &result, &s->drafting);
+    put_prompt_logprobs(s, &result);
+    int n = sched_update(s->sched, result.plan->id, &result.outcome, s->events);
+    put_outcome(s, &result, n);
+    int64_t drafted = drafting_take(&s->drafting, sched_num_decoding(s->sched), s->observers.record);
+    observe_applied(&s->observers, drafted);
 }
 
 // NULL: nothing to plan, or no room for one more.
 static const struct plan *next_plan(struct service *s) {
     if (atomic_load(&s->dead) || num_in_flight(s) == s->depth)
         return NULL;
-    int chunk = pace_chunk(&s->pace, sched_num_decoding(s->sched));
+    int chunk = pace_chunk(&s->observers.pace, sched_num_decoding(s->sched));
     const struct plan *plan = sched_step(s->sched, chunk);
-    // With plans in flight it may have preempted a request and still plan nothing.
-    if (plan || num_in_flight(s) > 0)
-        record_plan(s->record, plan, chunk);
+    observe_plan(&s->observers, plan, chunk, num_in_flight(s) > 0);
     return plan;
 }
 
@@ -465,11 +341,11 @@ static void *service_run(void *arg) {
         struct err err = {0};
         if (num_in_flight(s) == 0 && !atomic_load(&s->dead) && engine_alive(s->engine, &err) != STATUS_OK)
             fail_engine(s, &err);
-        int64_t began = now_ns();
+        int64_t began = clock_now_ns();
         engine_kv(s->engine)->clock = (uint32_t)(began / VIEW_CLOCK_NS);
         drain_inbox(s);
         take_ready(s);
-        began = now_ns();
+        began = clock_now_ns();
         const struct plan *plan = next_plan(s);
         if (plan)
             launch_step(s, plan, began);
@@ -484,13 +360,8 @@ static void *service_run(void *arg) {
         publish_stats(s);
         if (s->config.notify)
             s->config.notify(s->config.notify_arg);
-        if (idle && s->trace) {
-            struct sched_stats stats;
-            sched_stats(s->sched, &stats);
-            trace_idle(s->trace, began, engine_kv(s->engine), &stats);
-        }
         if (idle) {
-            s->last_applied = 0;
+            observe_idle(&s->observers, began);
             mailbox_wait(&s->inbox, engine_watch_ns(s->engine));
         }
     }
@@ -508,16 +379,13 @@ static void *service_run(void *arg) {
 static void service_free(struct service *s) {
     for (struct service_event event; s->outbox.data && mailbox_take(&s->outbox, &event, 1) == 1;)
         free(event.vector);
-    record_close(s->record);
-    trace_close(s->trace);
+    observers_close(&s->observers);
     sched_close(s->sched);
     mailbox_destroy(&s->inbox);
     mailbox_destroy(&s->outbox);
     mailbox_destroy(&s->answers);
     id_map_close(&s->requests);
     id_map_close(&s->cancelled);
-    free(s->inside.past);
-    free(s->inside.past_tokens);
     free(s->cancels);
     free(s->cancels_taken);
     free(s->events);
@@ -547,17 +415,12 @@ struct service *service_open(struct engine *engine, const struct service_config 
     sched.max_waiting = (int)max_live;
     sched.max_waiting_tokens = INT64_MAX;
     s->depth = sched.depth > 0 ? sched.depth : 1;
-    s->pace =
-        (struct pace){.target_ns = s->depth == 1 ? config->target_itl_ns : 0, .max_chunk = config->max_chunk};
     // A caller cancels only what it has not seen end: live, or with its last event still in the outbox.
     s->max_cancels = (int)(max_live + max_events);
     s->cancels = calloc((size_t)s->max_cancels, sizeof *s->cancels);
     s->cancels_taken = calloc((size_t)s->max_cancels, sizeof *s->cancels_taken);
-    s->inside.past = calloc(PROMPT_PAST, sizeof *s->inside.past);
-    s->inside.past_tokens = calloc((size_t)PROMPT_PAST * (size_t)engine_kv(engine)->config.block_size,
-                                   sizeof *s->inside.past_tokens);
     s->events = calloc((size_t)sched_max_events(c->max_running), sizeof *s->events);
-    if (!s->cancels || !s->cancels_taken || !s->inside.past || !s->inside.past_tokens || !s->events ||
+    if (!s->cancels || !s->cancels_taken || !s->events ||
         !drafting_init(&s->drafting, engine, c->max_running, config->all_drafts) ||
         !id_map_open(&s->requests, max_live) || !id_map_open(&s->cancelled, (size_t)s->max_cancels) ||
         mailbox_init(&s->inbox, sizeof(struct letter), max_live + SERVICE_QUERIES) != STATUS_OK ||
@@ -567,18 +430,9 @@ struct service *service_open(struct engine *engine, const struct service_config 
         err_set(err, STATUS_NOMEM, "out of memory for the queues of %zu requests", max_live);
         goto fail;
     }
-    if (config->record &&
-        !(s->record = record_open(config->record, &sched, config->max_chunk, engine_kv(engine), err)))
+    if (!observers_open(&s->observers, config, &sched, s->sched, engine_kv(engine), err))
         goto fail;
-    if (config->trace && !(s->trace = trace_open(config->trace, err)))
-        goto fail;
-    s->inside.sched = s->sched;
-    s->inside.kv = engine_kv(engine);
     engine_notify_masks(engine, wake_up, s);
-    predict_open(&s->predictor);
-    s->inside.predictor = &s->predictor;
-    s->inside.pace = &s->pace;
-    s->inside.stats = &s->stats;
     publish_stats(s);
     if (pthread_create(&s->thread, NULL, service_run, s) != 0) {
         err_set(err, STATUS_NOMEM, "cannot start the engine thread");
@@ -611,7 +465,7 @@ enum status service_submit(struct service *s, struct request *r, struct err *err
     r->sampling.logprobs = r->sampling.logprobs < vocab ? r->sampling.logprobs : vocab;
     r->sampling.num_prompt_logprobs =
         r->sampling.num_prompt_logprobs < vocab ? r->sampling.num_prompt_logprobs : vocab;
-    r->time_submitted = now_ns();
+    r->time_submitted = clock_now_ns();
     if (atomic_fetch_add(&s->live, 1) == 0)
         atomic_store(&s->busy_since, r->time_submitted);
     atomic_fetch_add(&s->queued, 1);
@@ -624,7 +478,7 @@ void service_cancel(struct service *s, uint64_t id, enum finish_reason why) {
     pthread_mutex_lock(&s->cancel_lock);
     if (!id_map_get(&s->cancelled, id) && s->num_cancels < s->max_cancels) {
         struct cancel *c = &s->cancels[s->num_cancels++];
-        *c = (struct cancel){.id = id, .when = now_ns(), .why = why};
+        *c = (struct cancel){.id = id, .when = clock_now_ns(), .why = why};
         id_map_put(&s->cancelled, id, c);
     }
     pthread_mutex_unlock(&s->cancel_lock);

@@ -17,6 +17,7 @@ FORWARD = "engine/forward.c"
 MASKS = "engine/mask_worker.c"
 RANKS = "engine/ranks/ranks.c"
 SERVICE = "scheduler/service.c"
+OBSERVERS = "scheduler/step_observers.c"
 VIEW = "scheduler/view.c"
 RECORD = "scheduler/record.c"
 TEXT_ENCODE = "engine/text/text_encode.c"
@@ -243,7 +244,7 @@ ROWS = [
     (ENGINE, "mask_worker_wait(&e->masks, status == STATUS_OK ? step->batch.ticket : e->masks.posted);", "(void)0;", "test_masks"),  # filters are asked after a device failed
     # ---- engine and service
     (ENGINE, "e->num_steps = depth > 2 ? depth : 2;", "e->num_steps = 2;", "test_service"),  # steps in flight over one another
-    (SERVICE, "    if (plan || num_in_flight(s) > 0)\n        record_plan(", "    if (plan)\n        record_plan(",
+    (OBSERVERS, "    if (plan || in_flight)\n        record_plan(", "    if (plan)\n        record_plan(",
               "test_service"),  # a step that preempted and planned nothing is not replayed
     (SERVICE, "return r->matcher && r->matcher->ends(r->matcher->state, e->token) ? FINISH_STOP : FINISH_NONE;",
               "return FINISH_NONE;", "test_service"),  # a stop string ends nothing
@@ -259,8 +260,8 @@ ROWS = [
                   "token_id id = control_at(", "test_text_encode"),  # a client's words become control tokens
     (TEXT_ENCODE, "if (tokenizer_adds_bos(t) && !has_bos)",
                   "if (tokenizer_adds_bos(t))", "test_text_encode"),  # BOS twice
-    (SERVICE, "record_plan(s->record, plan, chunk);", "record_plan(s->record, plan, s->config.max_chunk);", "test_service"),  # a change of pace is not replayed
-    (SERVICE, ".target_ns = s->depth == 1 ? config->target_itl_ns : 0", ".target_ns = config->target_itl_ns",
+    (OBSERVERS, "record_plan(o->record, plan, max_chunk);", "record_plan(o->record, plan, o->pace.max_chunk);", "test_service"),  # a change of pace is not replayed
+    (OBSERVERS, ".target_ns = depth == 1 ? config->target_itl_ns : 0", ".target_ns = config->target_itl_ns",
               "test_service"),  # plans in flight are timed as if each were alone
     (DRAFTER, "if (len > best) {", "if (len >= best) {", "test_drafter"),  # the oldest of equal matches
     (DRAFTER, "drafts[at + 1 + i - n]", "tokens[n - 1]", "test_drafter"),  # a text that repeats itself stops

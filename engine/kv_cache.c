@@ -66,6 +66,15 @@ void kv_seq_init(struct kv_seq *seq, block_id *ids, int cap) {
             (struct block_table){.ids = ids + (size_t)g * (size_t)cap, .live = KV_NONE, .saved = KV_NONE};
 }
 
+// Empties a sequence that holds nothing any more. What its tokens hash to stays.
+static void seq_clear(struct kv_seq *seq) {
+    struct kv_hash *hashes = seq->hashes;
+    int num_hashes = seq->num_hashes;
+    kv_seq_init(seq, seq->tables[0].ids, seq->cap);
+    seq->hashes = hashes;
+    seq->num_hashes = num_hashes;
+}
+
 // ---- free list (rules 1 and 4)
 
 // A block keeps its prev and next after this, so that kv_unmatch() can put it back where it was.
@@ -359,7 +368,7 @@ void kv_release(struct kv_cache *kv, struct kv_seq *seq) {
             page_drop(kv, seq, t->saved);
     }
     kv->num_reserved -= seq->reserved;
-    kv_seq_init(seq, seq->tables[0].ids, seq->cap);
+    seq_clear(seq);
 }
 
 int64_t kv_slot(const struct kv_cache *kv, const struct kv_seq *seq, int group, int pos) {
@@ -370,6 +379,24 @@ int64_t kv_slot(const struct kv_cache *kv, const struct kv_seq *seq, int group, 
 }
 
 // ---- prefixes
+
+// Another root, which is a parent like any other, begins another chain: no hash of one is ever taken for one of the other.
+struct kv_hash kv_seq_chain(const struct kv_cache *kv, struct kv_seq *seq, int i, struct kv_hash parent,
+                            const token_id *tokens) {
+    const token_id *block = tokens + (size_t)i * (size_t)kv->config.block_size;
+    if (!seq || !seq->hashes)
+        return kv_chain(kv, parent, block);
+    CHECK(i < seq->cap);
+    if (i == 0 && (seq->num_hashes == 0 || !hash_equal(seq->hashes[0], parent))) {
+        seq->hashes[0] = parent;
+        seq->num_hashes = 1;
+    }
+    if (i >= seq->num_hashes || !hash_equal(seq->hashes[i], parent))
+        return kv_chain(kv, parent, block);
+    if (i + 1 == seq->num_hashes)
+        seq->hashes[seq->num_hashes++] = kv_chain(kv, parent, block);
+    return seq->hashes[i + 1];
+}
 
 // A group serves a hit that ends where it has had every block, without a gap, since kv_first_served(). So one pass over the
 // blocks finds the longest hit of all groups, and the tables keep what each block found until it is known.
@@ -385,7 +412,7 @@ int kv_match(struct kv_cache *kv, struct kv_seq *seq, struct kv_hash root, const
         const token_id *block = tokens + (size_t)i * (size_t)c->block_size;
         bool served = true;
         CHECK(i < seq->cap);
-        h = kv_chain(kv, h, block);
+        h = kv_seq_chain(kv, seq, i, h, tokens);
         for (int g = 0; g < c->num_groups; g++) {
             block_id id = kv_find(kv, h, g, block);
             if (id != KV_NONE && kv->blocks[id].exclusive)
@@ -427,7 +454,7 @@ void kv_unmatch(struct kv_cache *kv, struct kv_seq *seq) {
             kv->num_cached[g]++;
             free_relink(kv, id);
         }
-    kv_seq_init(seq, seq->tables[0].ids, seq->cap);
+    seq_clear(seq);
 }
 
 void kv_publish(struct kv_cache *kv, struct kv_seq *seq, struct kv_hash root, const token_id *tokens,
@@ -442,7 +469,7 @@ void kv_publish(struct kv_cache *kv, struct kv_seq *seq, struct kv_hash root, co
     for (; seq->num_hashed < full; seq->num_hashed++) {
         const token_id *block = tokens + (size_t)seq->num_hashed * (size_t)c->block_size;
         uint64_t parent = seq->hash.lo;
-        seq->hash = kv_chain(kv, seq->hash, block);
+        seq->hash = kv_seq_chain(kv, seq, seq->num_hashed, seq->hash, tokens);
         for (int g = 0; g < c->num_groups; g++) {
             block_id id = seq->tables[g].ids[seq->num_hashed];
             if (id == KV_NONE)

@@ -14,22 +14,23 @@ static bool serves(const struct kv_cache *kv, struct kv_hash h, int group, const
     return id != KV_NONE && !kv->blocks[id].exclusive;
 }
 
-// How many of the blocks in tokens[0..n) all full groups have, from the first one on; 0 without such a group.
-static int full_run(const struct kv_cache *kv, struct kv_hash h, const token_id *tokens, int n) {
+// How many of the blocks in tokens[0..n) all full groups have, from block `first` on, behind h; 0 without such a group.
+static int full_run(const struct kv_cache *kv, struct kv_seq *seq, struct kv_hash h, const token_id *tokens,
+                    int first, int n) {
     const struct kv_config *c = &kv->config;
     bool any = false, all = true;
     for (int g = 0; g < c->num_groups; g++)
         any |= c->groups[g].kind == KV_FULL;
-    int i = 0;
+    int i = first;
     for (; any && i < n / c->block_size; i++) {
         const token_id *block = tokens + (size_t)i * (size_t)c->block_size;
-        h = kv_chain(kv, h, block);
+        h = kv_seq_chain(kv, seq, i, h, tokens);
         for (int g = 0; g < c->num_groups; g++)
             all &= c->groups[g].kind != KV_FULL || serves(kv, h, g, block);
         if (!all)
             break;
     }
-    return i;
+    return i - first;
 }
 
 // The group lacks the block.
@@ -43,19 +44,19 @@ static void explain_missing(const struct kv_cache *kv, struct kv_hash h, int gro
     e->group = group;
 }
 
-struct kv_ending kv_explain(const struct kv_cache *kv, struct kv_hash parent, const token_id *tokens,
-                            int cached, int n) {
+struct kv_ending kv_explain(const struct kv_cache *kv, struct kv_seq *seq, struct kv_hash parent,
+                            const token_id *tokens, int cached, int n) {
     const struct kv_config *c = &kv->config;
     struct kv_ending e = {.why = KV_END_PROMPT, .same = -1, .other = -1};
     int first = cached / c->block_size, found = 0;
     if (n - cached < c->block_size)
         return e;
-    const int run = full_run(kv, parent, tokens + cached, n - cached), end = first + (run > 0 ? run : 1);
+    const int run = full_run(kv, seq, parent, tokens, first, n), end = first + (run > 0 ? run : 1);
     struct kv_hash h = parent;
     e.why = KV_END_NEW;
     for (int i = first; i < end; i++) {
         const token_id *block = tokens + (size_t)i * (size_t)c->block_size;
-        h = kv_chain(kv, h, block);
+        h = kv_seq_chain(kv, seq, i, h, tokens);
         for (int g = c->num_groups; g-- > 0;)
             if (serves(kv, h, g, block))
                 found++;

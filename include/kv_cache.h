@@ -114,12 +114,14 @@ struct block_table {
 // What one sequence has of the cache.
 struct kv_seq {
     struct block_table tables[KV_MAX_GROUPS];
-    int len, cap;                     // blocks, of every table
-    int num_hashed;                   // leading blocks whose tokens are folded into `hash`
-    struct kv_hash hash;              // so that publishing costs the new blocks only, not the whole sequence
-    int reserved;                     // free pages promised to it
-    int snapshot_at;                  // KV_STATE: tokens of the last snapshot that it took or found
-    int saved_at;                     // KV_STATE: tokens that `saved` is the state after
+    int len, cap;           // blocks, of every table
+    int num_hashed;         // leading blocks whose tokens are folded into `hash`
+    struct kv_hash hash;    // so that publishing costs the new blocks only, not the whole sequence
+    struct kv_hash *hashes; // (cap + 1) of its first 0, 1, … blocks, the owner's memory; NULL: none are kept
+    int num_hashes;         // that are known; they outlive kv_unmatch() and kv_release()
+    int reserved;           // free pages promised to it
+    int snapshot_at;        // KV_STATE: tokens of the last snapshot that it took or found
+    int saved_at;           // KV_STATE: tokens that `saved` is the state after
     bool restores, saves, rolls_back; // KV_STATE: copies that its next step needs
 };
 
@@ -128,7 +130,8 @@ enum status kv_init(struct kv_cache *kv, const struct kv_config *config);
 void kv_destroy(struct kv_cache *kv);
 
 // An empty sequence of at most `cap` blocks. ids: (KV_MAX_GROUPS, cap), uninitialised, owned by the caller; what the
-// cache's groups do not need is not touched.
+// cache's groups do not need is not touched. The caller may set `hashes`: then a block is hashed once, however often it is
+// matched and published, so its tokens must not change any more.
 void kv_seq_init(struct kv_seq *seq, block_id *ids, int cap);
 
 // ---- how much
@@ -158,10 +161,15 @@ struct kv_hash kv_root(const struct kv_cache *kv, const void *name, size_t n);
 // Hash of the block that follows `parent` and holds tokens[0..block_size).
 struct kv_hash kv_chain(const struct kv_cache *kv, struct kv_hash parent, const token_id *tokens);
 
+// The same of block i of a sequence's tokens[0..), behind `parent`: kept, where the sequence keeps hashes and this one's
+// parents, or computed. seq: NULL is one that keeps none.
+struct kv_hash kv_seq_chain(const struct kv_cache *kv, struct kv_seq *seq, int i, struct kv_hash parent,
+                            const token_id *tokens);
+
 // Fills an empty sequence with the longest published prefix of tokens[0..n) under root, in whole blocks, that every
 // group serves, and takes a reference to each page: a full group needs all blocks, a window group those that the next
 // token sees, a state group a snapshot of its end. Returns the tokens covered: a multiple of block_size, at most n.
-// Hashes tokens up to the first block that a full group lacks, each once; without a full group all n.
+// Hashes tokens up to the first block that a full group lacks; without a full group all n.
 int kv_match(struct kv_cache *kv, struct kv_seq *seq, struct kv_hash root, const token_id *tokens, int n);
 
 // The group's published block with this hash that holds these tokens, or KV_NONE.
@@ -186,9 +194,9 @@ struct kv_ending {
     token_id other; // what the other block has behind those
 };
 // Of tokens[0..n), whose first `cached` are the longest prefix that hits and have the hash `parent`. Where the full groups have
-// more than those, it tells which page the others lack to serve as much. Never KV_END_DIFFERS.
-struct kv_ending kv_explain(const struct kv_cache *kv, struct kv_hash parent, const token_id *tokens,
-                            int cached, int n);
+// more than those, it tells which page the others lack to serve as much. Never KV_END_DIFFERS. seq: as of kv_seq_chain().
+struct kv_ending kv_explain(const struct kv_cache *kv, struct kv_seq *seq, struct kv_hash parent,
+                            const token_id *tokens, int cached, int n);
 // Where it is KV_END_NEW: looks for another block behind the prefix, in one pass over the pool, and for the one that has
 // most in common with the block of these tokens.
 void kv_compare(const struct kv_cache *kv, struct kv_hash parent, const token_id *tokens,

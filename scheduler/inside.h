@@ -32,4 +32,4 @@ struct service_inside {
 // The last request of this id that began; NULL: it is not known, or no more.
 struct past_prompt *inside_past(const struct service_inside *in, uint64_t id);
 // Notes how a request's match ended, before its first step is launched.
-void inside_remember(struct service_inside *in, const struct request *r);
+void inside_remember(struct service_inside *in, struct request *r);

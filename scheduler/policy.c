@@ -99,7 +99,7 @@ void sched_update_next_hash(const struct scheduler *s, struct request *r) {
         return;
     r->next_hash = hashed > 0 ? r->seq.hash : r->root;
     for (int i = hashed; i < target; i++)
-        r->next_hash = kv_chain(s->kv, r->next_hash, r->tokens + (size_t)i * (size_t)size);
+        r->next_hash = kv_seq_chain(s->kv, &r->seq, i, r->next_hash, r->tokens);
 }
 
 // S10: whether a running request that comes before r computes the block that r would compute next.

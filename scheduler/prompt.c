@@ -13,7 +13,7 @@ struct past_prompt *inside_past(const struct service_inside *in, uint64_t id) {
     return NULL;
 }
 
-void inside_remember(struct service_inside *in, const struct request *r) {
+void inside_remember(struct service_inside *in, struct request *r) {
     const struct kv_cache *kv = in->kv;
     size_t size = (size_t)kv->config.block_size, at = in->num_past++ % PROMPT_PAST;
     struct past_prompt *p = &in->past[at];
@@ -25,7 +25,7 @@ void inside_remember(struct service_inside *in, const struct request *r) {
                               .parent = cached > 0 ? r->seq.hash : r->root,
                               .num_next = left < (int)size ? left : (int)size};
     memcpy(in->past_tokens + at * size, r->tokens + cached, (size_t)p->num_next * sizeof(token_id));
-    p->ending = kv_explain(kv, p->parent, r->tokens, cached, r->num_prompt - 1);
+    p->ending = kv_explain(kv, &r->seq, p->parent, r->tokens, cached, r->num_prompt - 1);
 }
 
 static void look_back(struct prompt_view *v, const struct service_inside *in) {
@@ -69,7 +69,7 @@ void prompt_view_run(struct service_query *query, const struct service_inside *i
             v->cached[i] = v->num_salts[i] >= 0 ? match(v, kv, i, i ? NULL : &end) : 0;
         const token_id *next = v->tokens + v->cached[0];
         v->num_prompt = v->num_tokens;
-        v->ending = kv_explain(kv, end, v->tokens, v->cached[0], v->num_tokens - 1);
+        v->ending = kv_explain(kv, NULL, end, v->tokens, v->cached[0], v->num_tokens - 1);
         kv_compare(kv, end, next, &v->ending);
         if (v->ending.why == KV_END_DIFFERS)
             v->token = next[v->ending.same];

@@ -101,6 +101,7 @@ struct request *request_new(const struct request_params *p, int block_size) {
     block_id *ids = malloc(KV_MAX_GROUPS * (size_t)cap * sizeof *ids);
     if (ids)
         kv_seq_init(&r->seq, ids, cap);
+    ok &= (r->seq.hashes = malloc(((size_t)cap + 1) * sizeof *r->seq.hashes)) != NULL;
     r->tokens = malloc((size_t)r->max_tokens * sizeof *r->tokens);
     if (r->tokens)
         memcpy(r->tokens, p->prompt, (size_t)p->num_prompt * sizeof *r->tokens);
@@ -138,6 +139,7 @@ void request_free(struct request *r) {
     }
     free(r->tokens);
     free(r->seq.tables[0].ids);
+    free(r->seq.hashes);
     free(r->stop);
     free((void *)(uintptr_t)r->history.dry_breakers);
     free((void *)(uintptr_t)r->history.dry_sequences);

@@ -62,7 +62,7 @@ void observe_arrival(struct step_observers *o, struct request *r) {
         r->predicted_ns += clock_now_ns() - r->time_submitted;
 }
 
-void observe_start(struct step_observers *o, const struct request *r) {
+void observe_start(struct step_observers *o, struct request *r) {
     inside_remember(&o->inside, r);
     o->stats.prompt_tokens += (uint64_t)r->num_prompt;
 }

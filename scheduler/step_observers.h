@@ -38,7 +38,7 @@ void observers_close(struct step_observers *o); // zeros are allowed
 // Before it is added: predicts its first token. A match that is undone leaves no trace.
 void observe_arrival(struct step_observers *o, struct request *r);
 // Its first plan is about to be launched.
-void observe_start(struct step_observers *o, const struct request *r);
+void observe_start(struct step_observers *o, struct request *r);
 // `finish` is its last event.
 void observe_finish(struct step_observers *o, const struct request *r, const struct service_event *finish);
 

@@ -44,6 +44,10 @@ ROWS = [
          "", "test_kv_cache"),  # publish the same block twice
     (KV, "for (; seq->num_hashed < full; seq->num_hashed++) {", "for (seq->num_hashed = 0; seq->num_hashed < full; seq->num_hashed++) {",
          "test_simulator"),  # chain from the wrong parent
+    (KV, "    if (!seq || !seq->hashes)\n", "    if (true)\n", "test_prompt_hashes"),  # a prompt is hashed again and again
+    (KV, "    seq->num_hashes = num_hashes;\n", "    (void)num_hashes;\n", "test_prompt_hashes"),  # a match that is undone forgets them
+    (KV, "(seq->num_hashes == 0 || !hash_equal(seq->hashes[0], parent))", "seq->num_hashes == 0", "test_kv_cache"),  # those of the first root stay
+    (KV, "i >= seq->num_hashes || !hash_equal(seq->hashes[i], parent)", "i >= seq->num_hashes", "test_kv_cache"),  # another's block behind other tokens
     (KV_HASH, "~kv->config.key[1]", "kv->config.key[1]", "test_kv_cache"),  # a salt could imitate a block
     (KV_HASH, "    sip_word(&s, parent.lo);\n    sip_word(&s, parent.hi);\n", "    (void)parent;\n",
          "test_simulator"),  # blocks of another prefix that hold the same tokens

@@ -129,6 +129,43 @@ static void test_match(void **state) {
     kv_destroy(&kv);
 }
 
+// Kept hashes are those of kv_chain(), under whatever root, and a parent that is not the sequence's gets none of them.
+static void test_kept_hashes(void **state) {
+    (void)state;
+    struct kv_cache kv = make(8, 4, true);
+    struct table ta, tb;
+    struct kv_hash kept[CAP + 1];
+    struct kv_seq *a = table_init(&ta), *b = table_init(&tb);
+    token_id tokens[12] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12};
+    const struct kv_hash roots[] = {kv_root(&kv, NULL, 0), kv_root(&kv, "s", 1)};
+    a->hashes = kept;
+    for (int times = 0; times < 4; times++) {
+        struct kv_hash want = roots[times % 2], got = want;
+        for (int i = 0; i < 3; i++) {
+            want = kv_chain(&kv, want, tokens + (ptrdiff_t)4 * i);
+            got = kv_seq_chain(&kv, a, i, got, tokens);
+            assert_memory_equal(&got, &want, sizeof want);
+        }
+        assert_int_equal(a->num_hashes, 4);
+        assert_memory_equal(kept, &roots[times % 2], sizeof *roots); // another root begins anew
+    }
+    struct kv_hash want = kv_chain(&kv, roots[0], tokens + 4),
+                   got = kv_seq_chain(&kv, a, 1, roots[0], tokens);
+    assert_memory_equal(&got, &want, sizeof want); // not behind roots[1] and the first block
+    assert_true(kv_grow(&kv, b, 12));
+    kv_publish(&kv, b, roots[0], tokens, 12);
+    assert_int_equal(kv_match(&kv, a, roots[1], tokens, 12), 0);
+    assert_int_equal(kv_match(&kv, a, roots[0], tokens, 12), 12);
+    kv_unmatch(&kv, a);
+    assert_int_equal(a->num_hashes, 4);
+    want = kept[1];
+    tokens[0] = 99; // no token of a hashed block changes; so a hash that stays was not computed again
+    got = kv_seq_chain(&kv, a, 0, roots[0], tokens);
+    assert_memory_equal(&got, &want, sizeof want);
+    kv_release(&kv, b);
+    kv_destroy(&kv);
+}
+
 // A broken hash must not serve another's keys: the tokens are compared too.
 static void test_collision(void **state) {
     (void)state;
@@ -511,13 +548,14 @@ static void test_random(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_siphash),        cmocka_unit_test(test_grow_and_release),
-        cmocka_unit_test(test_match),          cmocka_unit_test(test_collision),
-        cmocka_unit_test(test_eviction_order), cmocka_unit_test(test_unmatch),
-        cmocka_unit_test(test_first_kept),     cmocka_unit_test(test_window),
-        cmocka_unit_test(test_window_pages),   cmocka_unit_test(test_reserve),
-        cmocka_unit_test(test_state),          cmocka_unit_test(test_check),
-        cmocka_unit_test(test_no_memory),      cmocka_unit_test(test_random),
+        cmocka_unit_test(test_siphash),   cmocka_unit_test(test_grow_and_release),
+        cmocka_unit_test(test_match),     cmocka_unit_test(test_kept_hashes),
+        cmocka_unit_test(test_collision), cmocka_unit_test(test_eviction_order),
+        cmocka_unit_test(test_unmatch),   cmocka_unit_test(test_first_kept),
+        cmocka_unit_test(test_window),    cmocka_unit_test(test_window_pages),
+        cmocka_unit_test(test_reserve),   cmocka_unit_test(test_state),
+        cmocka_unit_test(test_check),     cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_random),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -205,10 +205,10 @@ static void test_why_a_window_ends(void **state) {
     assert_int_equal(kv.num_evicted, 3);
     assert_int_equal(kv_match(&kv, &c, root, text, 3 * SIZE), 0);
     kv_unmatch(&kv, &c);
-    struct kv_ending e = kv_explain(&kv, root, text, 0, 3 * SIZE);
+    struct kv_ending e = kv_explain(&kv, NULL, root, text, 0, 3 * SIZE);
     assert_true(e.why == KV_END_EVICTED && e.group == 1 && e.when == 20);
     memset(kv.evicted, 0, (size_t)kv.evicted_size * sizeof *kv.evicted);
-    e = kv_explain(&kv, root, text, 0, 3 * SIZE);
+    e = kv_explain(&kv, NULL, root, text, 0, 3 * SIZE);
     assert_true(e.why == KV_END_GROUP && e.group == 1);
     kv_release(&kv, &a);
     kv_release(&kv, &b);

@@ -105,6 +105,7 @@ static void cuda_close(struct device *dev) {
         cuda_weight_free(dev, dev->weights);
         dev->weights = next;
     }
+    cuda_loading_free(dev);
     rt_free(dev->rt, dev->arena);
     rt_free(dev->rt, dev->keys);
     for (int i = 0; i < 2; i++) {
@@ -145,6 +146,7 @@ static struct device *cuda_open(const struct backend_host *host, const struct de
     }
     rt_describe(dev->rt, &dev->info);
     dev->host = host;
+    dev->loading.target = (size_t)16 << 20;
     dev->model = *config->model;
     for (int i = 0; i < dev->model.num_attn; i++)
         dev->max_q = max_int(dev->max_q, spec_q_size(&dev->model.attn[i]));
@@ -173,7 +175,7 @@ static void cuda_info(struct device *dev, struct device_info *info) {
     rt_describe(dev->rt, &now);
     memset(info, 0, sizeof *info);
     snprintf(info->name, sizeof info->name, "cuda %s%s", now.name, dev->exact ? ", exact" : "");
-    info->memory_free = now.free;
+    info->memory_free = now.free + 2 * dev->loading.size; // cuda_reserve() gives it back first
     info->memory_total = now.total;
     info->weight_bytes = dev->weight_bytes;
     info->kv_dtype = dev->kv_dtype;

@@ -123,6 +123,15 @@ struct result { // in host memory: what step_out points to
     int num_rows;
 };
 
+// Parts of weights go through two buffers in turn, so that the engine reads on while the device copies and packs.
+struct loading {
+    char *host[2]; // (size) that copies run from; NULL: they run from what the engine has read
+    char *raw[2];  // (size) in device memory; rt_mark(i) stands behind what read host[i] and raw[i] last
+    size_t size;   // as large as a piece so far
+    size_t target; // bytes of a piece, at most, where so many are enough for 8 rows
+    int next;      // buffer
+};
+
 struct device {
     struct rt *rt;
     struct rt_info info;
@@ -139,6 +148,7 @@ struct device {
     bool exact, w8a8;           // w8a8: cuBLASLt multiplies FP8 by activations as E4M3
     bool fast[MODEL_MAX_SPECS]; // attention of the spec goes through the kernels with splits and tiles
     struct weight *weights;
+    struct loading loading;
     size_t weight_bytes;
     unsigned layouts; // of loaded matrices, a bit each
     // That the weights of hidden, attention, FFN, experts' and recurrent inputs need, a bit each; then of latent.q, key and out;
@@ -234,6 +244,7 @@ static inline bool cuda_takes_w8a8(const struct device *dev) {
 
 // weight.c
 struct weight *cuda_weight_load(struct device *dev, const struct weight_desc *desc, struct err *err);
+void cuda_loading_free(struct device *dev); // waits for what is on its way; the next load allocates anew
 void cuda_weight_free(struct device *dev, struct weight *w);
 
 // step.c

@@ -368,6 +368,7 @@ enum status cuda_reserve(struct device *dev, const struct step_limits *limits, s
           limits->num_blocks > 0);
     if (limits->max_tokens > 65535)
         return err_set(err, STATUS_INVALID, "--max-num-batched-tokens may be at most 65535 on cuda");
+    cuda_loading_free(dev);
     size_t workspace = set_limits(dev, limits);
     warn_no_cublas(dev);
     size_t cache = (size_t)limits->num_blocks * cuda_kv_block_bytes(dev);

@@ -61,28 +61,73 @@ static bool matrix_alloc(struct device *dev, struct cuda_matrix *m, enum dtype d
     return m->data && (m->scales || !bytes[1]) && (m->supers || !bytes[2]);
 }
 
-// Uploads a part as it is and lets the device pack it. False: no memory for the copy.
+void cuda_loading_free(struct device *dev) {
+    struct loading *s = &dev->loading;
+    for (int i = 0; i < 2; i++) {
+        if (s->size > 0)
+            rt_wait(dev->rt, i, NULL);
+        rt_free_host(dev->rt, s->host[i]);
+        rt_free(dev->rt, s->raw[i]);
+    }
+    *s = (struct loading){.target = s->target};
+}
+
+// Buffers of so many bytes at least. False: no device memory for them.
+static bool loading_grow(struct device *dev, size_t bytes) {
+    struct loading *s = &dev->loading;
+    if (bytes <= s->size)
+        return true;
+    cuda_loading_free(dev);
+    s->size = bytes;
+    for (int i = 0; i < 2; i++) {
+        s->host[i] = rt_alloc_host(dev->rt, bytes);
+        s->raw[i] = rt_alloc(dev->rt, bytes);
+    }
+    if (s->raw[0] && s->raw[1])
+        return true;
+    cuda_loading_free(dev);
+    return false;
+}
+
+// Uploads bytes as they are into the buffer whose turn it is, once that is free, and names it. False: the device failed.
+static bool stage(struct device *dev, const void *from, size_t bytes, int *buffer) {
+    struct loading *s = &dev->loading;
+    *buffer = s->next;
+    s->next ^= 1;
+    if (rt_wait(dev->rt, *buffer, NULL) != STATUS_OK)
+        return false;
+    if (s->host[*buffer])
+        from = memcpy(s->host[*buffer], from, bytes);
+    rt_upload(dev->rt, s->raw[*buffer], from, bytes);
+    return true;
+}
+
+// Uploads a part in pieces and lets the device pack them; the last two are still on their way when it returns. Pieces are
+// groups of 8 rows, which interleaving leaves together. False: no memory for the buffers, or the device failed.
 static bool pack(struct device *dev, struct cuda_matrix *m, const struct tensor *t, int row0,
                  int interleave) {
     int stack = part_stack(t);
-    size_t one = (size_t)part_rows(t) * dtype_row_bytes(t->dtype, part_cols(t)), bytes = (size_t)stack * one;
-    char *raw = rt_alloc(dev->rt, bytes);
-    if (!raw)
+    int rows = part_rows(t), buffer;
+    size_t row = dtype_row_bytes(t->dtype, part_cols(t)), groups = dev->loading.target / (8 * row);
+    int most = groups < 1 ? 8 : groups < (size_t)rows / 8 + 1 ? (int)groups * 8 : rows;
+    if (!loading_grow(dev, (size_t)(most < rows ? most : rows) * row))
         return false;
-    rt_upload_now(dev->rt, raw, t->data, bytes);
-    for (int i = 0; i < stack; i++) {
-        struct cuda_pack a = {.raw = raw + (size_t)i * one,
-                              .dtype = t->dtype,
-                              .rows = part_rows(t),
-                              .cols = part_cols(t),
-                              .w = *m,
-                              .row0 = row0 + i * (m->rows / stack),
-                              .interleave = interleave};
-        cuda_pack(dev->rt, &a);
-    }
-    rt_mark(dev->rt, 0);
-    rt_wait(dev->rt, 0, NULL);
-    rt_free(dev->rt, raw);
+    for (int i = 0; i < stack; i++)
+        for (int first = 0; first < rows; first += most) {
+            int num = rows - first < most ? rows - first : most;
+            const char *from = (const char *)t->data + ((size_t)i * (size_t)rows + (size_t)first) * row;
+            if (!stage(dev, from, (size_t)num * row, &buffer))
+                return false;
+            struct cuda_pack a = {.raw = dev->loading.raw[buffer],
+                                  .dtype = t->dtype,
+                                  .rows = num,
+                                  .cols = part_cols(t),
+                                  .w = *m,
+                                  .row0 = row0 + i * (m->rows / stack) + first * (interleave ? 2 : 1),
+                                  .interleave = interleave};
+            cuda_pack(dev->rt, &a);
+            rt_mark(dev->rt, buffer);
+        }
     return true;
 }
 

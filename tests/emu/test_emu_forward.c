@@ -221,6 +221,36 @@ static void test_no_library(void **state) {
     fixture_free(f);
 }
 
+static struct device *open_staged(const struct backend_host *host, const struct device_config *config,
+                                  struct err *err) {
+    struct device *dev = backend_cuda.open(host, config, err);
+    if (dev)
+        dev->loading.target = 1; // a group of rows at a time
+    return dev;
+}
+
+// Weights that come in many pieces are those that come in one: rows that are packed one behind the other, with a last
+// piece of fewer rows, and gates between ups.
+static void test_pieces(void **state) {
+    (void)state;
+    static const enum dtype types[] = {DTYPE_BF16, DTYPE_Q8_0};
+    struct backend_ops ops = backend_cuda;
+    ops.open = open_staged;
+    struct shape s = {2, 64, 4, 2, 64, 96, 211, 0, false, true, true};
+    for (int i = 0; i < 2; i++) {
+        struct fixture *f = fixture_make(&s, types[i]);
+        struct instance *whole = open_instance(f, &backend_cuda, 16, DTYPE_F16, 64, 64, 3);
+        struct instance *staged = open_instance(f, &ops, 16, DTYPE_F16, 64, 64, 3);
+        assert_true(whole && staged && staged->dev->loading.size == 0); // nothing is kept for steps
+        struct piece piece = {0, 0, 20, true};
+        struct step_out want = run_pieces(whole, &piece, 1);
+        struct step_out got = run_pieces(staged, &piece, 1);
+        assert_memory_equal(got.logits, want.logits, 20 * 211 * sizeof(float));
+        instance_close(staged), instance_close(whole);
+        fixture_free(f);
+    }
+}
+
 // What else is in a step is nothing to a row that decodes: alone, beside a prompt that goes through cuBLASLt,
 // beside one that does not, and among more decodes than one GEMM takes, its logits have the same bits.
 static void test_company(void **state) {
@@ -469,10 +499,10 @@ static void test_too_small(void **state) {
     // all of it fits, what the host keeps for copies does not
     err = (struct err){0};
     dev = backend_cuda.open(NULL, &config, &err);
+    setenv("QUIRE_EMULATED_HOST_MEMORY", "4000", 1); // weights are copied from where they are
     for (int i = 0; i < f->num_weights; i++)
         assert_non_null(backend_cuda.weight_load(dev, &f->weights[i], &err));
     limits.num_blocks = 4;
-    setenv("QUIRE_EMULATED_HOST_MEMORY", "4000", 1);
     assert_int_equal(backend_cuda.reserve(dev, &limits, &err), STATUS_NOMEM);
     unsetenv("QUIRE_EMULATED_HOST_MEMORY");
     assert_non_null(strstr(err.msg, "no host memory that the device can copy from for a workspace of 1 MiB"));
@@ -618,7 +648,7 @@ int main(void) {
         cmocka_unit_test(test_exact),          cmocka_unit_test(test_exact_company),
         cmocka_unit_test(test_wide_steps),     cmocka_unit_test(test_too_small),
         cmocka_unit_test(test_sticky_failure), cmocka_unit_test(test_failure_at_load),
-        cmocka_unit_test(test_two_at_once),
+        cmocka_unit_test(test_two_at_once),    cmocka_unit_test(test_pieces),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

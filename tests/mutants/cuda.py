@@ -9,6 +9,9 @@ ROWS = [
     # ---- CUDA kernels, on the emulator -----------------------------------------------------------------------
     (CUDA % "weight.c", "desc->part[0].dtype != desc->part[1].dtype) {", "false) {", "test_emu_load"),  # take experts that it has no GEMM for
     (CUDA % "weight.c", "    if (rt_failed(dev->rt))\n        rt_wait(dev->rt, 0, err);\n    else\n", "", "test_emu_forward"),  # a device that failed at load is called too small
+    (CUDA % "weight.c", "if (rt_wait(dev->rt, *buffer, NULL) != STATUS_OK)", "if (rt_failed(dev->rt))", "test_emu_forward"),  # a buffer is written while it is copied from
+    (CUDA % "weight.c", "first * (interleave ? 2 : 1)", "first", "test_emu_forward"),  # gates and ups of two pieces in one place
+    (CUDA % "memory.c", "    cuda_loading_free(dev);\n    size_t workspace", "    size_t workspace", "test_emu_forward"),  # buffers of the load take memory of the cache
     (CUDA % "memory.c", "    if (rt_failed(dev->rt)) // it gives no memory either\n        return rt_wait(dev->rt, 0, err);\n", "",
          "test_emu_forward"),  # the same where the cache is made
     (CUDA % "attn.cuh", "    return kv_vector(kv, b, seq, pos, h) * (size_t)kv.head_dim;",
@@ -224,7 +227,7 @@ ROWS = [
     ("engine/warm_up.c", "run_step(k, n, 1, context, 2, err)", "run_step(k, n, 1, context, 1, err)", "test_emu_ranks"),  # warm-up: no graph is captured
     ("engine/warm_up.c", " && graphs-- > 0", "", "test_emu_ranks"),  # warm-up: more buckets than are kept
     (CUDA % "experts.c", ".per_row = per_row,", ".per_row = per_row > 0,", "test_emu_experts"),  # experts: another row of x
-    (CUDA % "weight.c", ".row0 = row0 + i * (m->rows / stack),", ".row0 = row0,", "test_emu_experts"),  # experts: all in the place of one
+    (CUDA % "weight.c", "row0 + i * (m->rows / stack) +", "row0 +", "test_emu_experts"),  # experts: all in the place of one
     (CUDA % "sample.cu", "    if (u == 0x80000000u)\n        u = 0;\n", "", "test_emu_sample"),  # -0 below +0
     (CUDA % "sample.cu", "        __syncthreads();\n        above = s->before;", "        above = s->before;", "test_emu_sample"),  # the digit of another thread is read before it is written
     (CUDA % "sample.cu", "        __syncthreads(); // entries of one token come in order: one a pass\n", "", "test_emu_sample"),  # entries of one token in any order

@@ -2,8 +2,8 @@
 // takes JSON alone: where a text is walked byte by byte and may end, it is a JSON text.
 #include "grammar/front.h"
 #include "grammar/matcher.h"
-#include "json/jdoc.h"
 #include "utf8.h"
+#include "json/jdoc.h"
 
 #include <stdlib.h>
 #include <string.h>

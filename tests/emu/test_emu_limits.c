@@ -139,7 +139,8 @@ static void run_all(struct instance *in, const char *what) {
 static void check(const struct whole *w, enum dtype type, enum dtype kv, size_t pool, int flags) {
     struct model_config m = config_of(w);
     struct fixture *f = fixture_of(&m, type);
-    setenv("QUIRE_EMULATED_HOST_MEMORY", "0", 1); // without pinned buffers nobody reads the weights, which are blank
+    setenv("QUIRE_EMULATED_HOST_MEMORY", "0",
+           1); // without pinned buffers nobody reads the weights, which are blank
     struct instance *in =
         instance_load(f, (struct setup){&backend_cuda, NULL, 1, BLOCK, kv}, flags | INSTANCE_NO_LOGITS);
     unsetenv("QUIRE_EMULATED_HOST_MEMORY");

@@ -15,6 +15,7 @@ static bool take(struct sampling_params *out, const json_t *object, bool strict,
     char *text = json_object_size(object) > 0
                      ? json_dumps(object, JSON_COMPACT | JSON_SORT_KEYS | JSON_REAL_PRECISION(6))
                      : NULL;
+    // NOLINTNEXTLINE(bugprone-suspicious-memory-comparison): out was copied, padding and all
     if (text && memcmp(&given, out, sizeof given) != 0)
         log_msg(LOG_INFO, "sampling_defaults source=%s values=%.400s", source, text);
     free(text);

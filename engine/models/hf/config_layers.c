@@ -295,7 +295,8 @@ static bool read_lfm2_ffn(const struct hf_reader *r) {
         !hf_read_flag(r, "block_auto_adjust_ff_dim", &adjusts))
         return false;
     if (adjusts && multiple > 0 && factor > 0 && factor < 1000) {
-        size = (int64_t)(factor * (double)(2 * size / 3));
+        int64_t two_thirds = 2 * size / 3;
+        size = (int64_t)(factor * (double)two_thirds);
         size = (size + multiple - 1) / multiple * multiple;
     }
     hf_add_int(r, "feed_forward_length", size, "intermediate_size");

@@ -105,7 +105,7 @@ int source_name(const struct source *s, struct int_sets *names, const char *name
     if (len > MAX_NAME)
         return source_refuse(s, STATUS_LIMIT, name, "a name of more than %d characters", MAX_NAME);
     for (size_t i = 0; i < len; i++)
-        chars[i] = name[i];
+        chars[i] = (unsigned char)name[i];
     int before = names->num, number = int_sets_add(names, chars, (int)len);
     if (number < 0)
         err_set(s->err, STATUS_NOMEM, "out of memory for a grammar");

@@ -266,6 +266,13 @@ static int compare_ranked(const void *a, const void *b) {
                                 : (x->index > y->index) - (x->index < y->index);
 }
 
+// A piece ends at its length: what lies behind it in memory may be digits too.
+static double read_score(const struct piece *p) {
+    char text[32];
+    snprintf(text, sizeof text, "%.*s", (int)p->len, p->text);
+    return strtod(text, NULL);
+}
+
 static void write_ranking(struct buf *b, const struct response *r, const struct piece *pieces,
                           const struct usage *usage) {
     const struct completion_request *q = r->request;
@@ -276,7 +283,7 @@ static void write_ranking(struct buf *b, const struct response *r, const struct 
         return;
     }
     for (int i = 0; i < n; i++)
-        order[i] = (struct ranked){strtod(pieces[i].text, NULL), i};
+        order[i] = (struct ranked){read_score(&pieces[i]), i};
     qsort(order, (size_t)n, sizeof *order, compare_ranked);
     write_begin(b, r);
     buf_lit(b, ",\"results\":[");

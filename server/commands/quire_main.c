@@ -22,30 +22,33 @@ static const struct {
     int (*run)(const struct config *c);
     int num_args; // after MODEL; with only these, MODEL is the default one. -1: takes no MODEL
 } commands[] = {
-    {"serve", "[MODEL]", "serve over HTTP", CMD_SERVE, cmd_serve, 0},
-    {"generate", "[MODEL] -p TEXT", "one completion on standard output", CMD_GENERATE, cmd_generate, 0},
-    {"chat", "[MODEL | URL]", "a conversation on the terminal", CMD_CHAT, cmd_chat, 0},
-    {"inspect", "[MODEL]", "what a model file holds", CMD_INSPECT, cmd_inspect, 0},
-    {"perplexity", "[MODEL] --file TEXT", "how well a model predicts a text", CMD_PERPLEXITY, cmd_perplexity,
-     0},
-    {"tokenize", "[MODEL] [--ids] [--no-special] TEXT", "a text's tokens", CMD_TOKENIZE, cmd_tokenize, 1},
-    {"quantize", "IN OUT TYPE", "a model file in another type, such as q4_k_m", CMD_QUANTIZE, cmd_quantize,
+    {"serve", "[MODEL]", "Serve a model over HTTP.", CMD_SERVE, cmd_serve, 0},
+    {"generate", "[MODEL] -p TEXT", "Print one completion.", CMD_GENERATE, cmd_generate, 0},
+    {"chat", "[MODEL | URL]", "Talk to a model, or to a running server.", CMD_CHAT, cmd_chat, 0},
+    {"inspect", "[MODEL]", "Describe a model file.", CMD_INSPECT, cmd_inspect, 0},
+    {"perplexity", "[MODEL] --file TEXT", "Measure how well a model predicts a text.", CMD_PERPLEXITY,
+     cmd_perplexity, 0},
+    {"tokenize", "[MODEL] [--ids] [--no-special] TEXT", "Print the tokens of a text.", CMD_TOKENIZE,
+     cmd_tokenize, 1},
+    {"quantize", "IN OUT TYPE", "Write a model file in another type, such as q4_k_m.", CMD_QUANTIZE,
+     cmd_quantize, -1},
+    {"replay", "RECORD", "Check that a run of `serve --record` plans the same again.", CMD_REPLAY, cmd_replay,
      -1},
-    {"replay", "RECORD", "whether a run recorded with --record gives the same plans", CMD_REPLAY, cmd_replay,
-     -1},
-    {"top", "[URL] [--once]", "what a running server does", CMD_TOP, cmd_top, -1},
-    {"health", "[URL]", "whether a running server is well", CMD_HEALTH, cmd_health, -1},
+    {"top", "[URL] [--once]", "Watch a running server.", CMD_TOP, cmd_top, -1},
+    {"health", "[URL]", "Exit with 0 if a running server works.", CMD_HEALTH, cmd_health, -1},
 };
 enum { NUM_COMMANDS = sizeof commands / sizeof commands[0] };
 
 static void print_help(FILE *out) {
-    fputs("usage: quire COMMAND …\n\n", out);
+    fputs("usage: quire COMMAND [ARGUMENTS] [FLAGS]\n\n", out);
     for (int i = 0; i < NUM_COMMANDS; i++) {
         char left[80];
         snprintf(left, sizeof left, "%s %s", commands[i].name, commands[i].args);
-        fprintf(out, "  quire %-46s %s\n", left, commands[i].help);
+        fprintf(out, "  %-46s %s\n", left, commands[i].help);
     }
-    fputs("\nWithout MODEL the embedded model answers. `quire COMMAND --help` lists the flags.\n", out);
+    fputs("\nMODEL is a GGUF file or a folder with safetensors; without it the embedded model answers.\n"
+          "`quire COMMAND --help` lists the flags of a command.\n",
+          out);
 }
 
 static void set_log_level(const char *name) {
@@ -110,7 +113,8 @@ static int run_command(int argc, char **argv) {
         if (config_parse(&config, commands[i].command, argc - 2, argv + 2, &err) != STATUS_OK) {
             complain("%s", err.msg);
         } else if (config.help) {
-            printf("usage: quire %s %s\n\n", commands[i].name, commands[i].args);
+            printf("usage: quire %s %s [FLAGS]\n\n%s\n\n", commands[i].name, commands[i].args,
+                   commands[i].help);
             config_help(stdout, commands[i].command);
             if (config.command == CMD_QUANTIZE)
                 printf("\nTYPE is one of %s.\n", quantize_types());

@@ -6,78 +6,10 @@
 // STATUS_INVALID refuses.
 #pragma once
 
+#include "config_fields.h"
 #include "status.h"
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
-
-struct processes;
-
-enum command {
-    CMD_SERVE = 1,
-    CMD_GENERATE = 2,
-    CMD_INSPECT = 4,
-    CMD_PERPLEXITY = 8,
-    CMD_TOKENIZE = 16,
-    CMD_REPLAY = 32,
-    CMD_HEALTH = 64,
-    CMD_QUANTIZE = 128,
-    CMD_CHAT = 256,
-    CMD_TOP = 512,
-};
-
-struct str_list { // owned strings
-    char **items;
-    size_t len;
-};
-
-// All strings are owned; see config_free().
-struct config {
-    enum command command;
-    struct str_list args; // positional arguments: MODEL, TEXT
-    bool embedded_model;  // MODEL is the embedded one, whose path says nothing
-    // serve: where and for whom
-    char *host;
-    int port;
-    struct str_list served_names, api_keys, allowed_origins;
-    char *api_key_file;
-    bool require_key, share_prefixes, allow_credentials, no_page;
-    struct str_list admin_keys, lora_modules;
-    char *admin_key_file, *lora_root;
-    int max_loras, max_lora_rank;
-    // model and device
-    char *device, *variant, *kv_dtype, *dtype, *pooling;
-    int threads, tensor_parallel_size, pipeline_parallel_size, max_model_len, block_size;
-    int64_t num_kv_blocks, kv_cache_memory; // 0: not given
-    int64_t max_response_memory, store;     // bytes
-    double gpu_memory_utilization;
-    bool exact;
-    // scheduling
-    int max_num_seqs, max_num_batched_tokens; // 0: as the device suits; engine_info has what they are
-    int max_num_queued_seqs;
-    char *policy, *speculative_method, *speculative_model;
-    int max_blanks, reasoning_budget;
-    bool prefix_caching, strict_fields;
-    bool has_seed;
-    uint64_t seed;
-    char *generation_config, *override_generation_config;
-    char *otlp_traces_endpoint;
-    char *record, *trace, *chat_template, *tool_call_parser;
-    // lifecycle
-    double drain_timeout, watchdog_timeout; // s
-    double target_itl;                      // ms; 0: none
-    char *log_level, *config_file, *metrics_namespace;
-    // commands
-    char *prompt, *file, *system, *url;
-    int max_tokens, answer_tokens, top_k, logprobs; // answer_*: of chat; tokens 0: any number
-    double temperature, answer_temperature, top_p;  // of answers -1: the model's own
-    bool once, json, raw, ids, no_special, ignore_eos, pure;
-    bool help;
-    bool key_in_argv;
-    struct processes *processes; // of the launcher, borrowed (quire_main.c); NULL: this one alone
-};
 
 // Reads the arguments after `quire COMMAND`. Overwrites the values of --api-key in argv. STATUS_INVALID: one
 // line in err for a person (exit 2). The caller ends the config with config_free(), on failure too.

@@ -3,6 +3,7 @@
 #include "process/config.h"
 #include "process/default_model.h"
 #include "process/embedded_model.h"
+#include "process/options.h"
 
 #include <limits.h>
 #include <sys/stat.h>
@@ -401,6 +402,29 @@ static void embedded_model_goes_first(void **state) {
     drop(&p);
 }
 
+// `--help`: sentences, each flag once, under headings that stand in order, in lines that fit.
+static void help_reads_well(void **state) {
+    (void)state;
+    for (int i = 0; i < num_options; i++) {
+        const struct option *o = &options[i];
+        assert_true(o->help[0] >= 'A' && o->help[0] <= 'Z');
+        assert_int_equal(o->help[strlen(o->help) - 1], '.');
+        assert_int_equal(o->metavar != NULL, option_takes_value(o));
+        assert_true(i == 0 || options[i - 1].group <= o->group);
+        for (int k = 0; k < i; k++)
+            assert_true(strcmp(o->name, options[k].name) != 0 || !(o->commands & options[k].commands));
+    }
+    for (int command = CMD_SERVE; command <= CMD_TOP; command *= 2) {
+        FILE *f = tmpfile();
+        config_help(f, (enum command)command);
+        rewind(f);
+        char line[400];
+        while (fgets(line, sizeof line, f))
+            assert_in_range(strlen(line), 1, 101);
+        fclose(f);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(defaults),
@@ -415,6 +439,7 @@ int main(void) {
         cmocka_unit_test(embedded_model),
         cmocka_unit_test(embedded_file),
         cmocka_unit_test(embedded_model_goes_first),
+        cmocka_unit_test(help_reads_well),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

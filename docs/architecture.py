@@ -19,7 +19,10 @@ OUT = ROOT / "docs/architecture.svg"
 # From the top down: folder, what it is for, the rooms within it.
 ROOMS = [
     ("server", "strings: HTTP, the APIs, the command line", [
-        ("http", "connections, framing, keys"), ("dialects", "an API is a file"), ("commands", "serve, generate, …")]),
+        ("commands", "serve, chat, …"), ("endpoints", "routes, handlers"), ("page", "the web page"),
+        ("requests", "life cycles"), ("process", "flags → engine"), ("observe", "metrics, spans"),
+        ("dialects", "an API is a file"), ("api", "body → request"), ("formats", "calls, reasoning"),
+        ("http", "connections")]),
     ("scheduler", "integers: which tokens of which requests come next", [
         ("", "scheduler.c, request.c: pure"), ("", "service.c: the engine thread"), ("", "record, replay, trace")]),
     ("engine", "tensors: KV cache, batch, forward pass", [
@@ -118,10 +121,14 @@ def some(names, most=4):
     return ", ".join(names[:most]) + (" …" if len(names) > most else "")
 
 
+def rows(inner):
+    return -(-len(inner) // 5) or 1
+
+
 def draw():
     files = sources()
     found, owner = arrows(files), owners(files)
-    heights = [112 if inner else 60 for _, _, inner in ROOMS]
+    heights = [44 + 68 * rows(inner) if inner else 60 for _, _, inner in ROOMS]
     tops = [TOP + sum(heights[:i]) + GAP * i for i in range(len(ROOMS))]
     at = {name: (tops[i], heights[i]) for i, name in enumerate(NAMES)}
     bottom = tops[-1] + heights[-1]
@@ -129,14 +136,16 @@ def draw():
     for (name, purpose, inner), top, height in zip(ROOMS, tops, heights):
         out += [box(X, top, W, height, name), text(X + 16, top + 27, f"{name}/", 17, weight="600"),
                 text(X + 132, top + 27, purpose, 13, SOFT)]
-        width = (W - 32 - 12 * (len(inner) - 1)) / max(len(inner), 1)
+        a_row = -(-len(inner) // rows(inner))
+        width = (W - 32 - 12 * (a_row - 1)) / max(a_row, 1)
         for i, (folder, told) in enumerate(inner):
-            left, missing = round(X + 16 + i * (width + 12)), folder and not (ROOT / name / folder).is_dir()
-            out.append(box(left, top + 42, round(width), 56, name, 7, missing, "#ffffff"))
+            left, at_y = round(X + 16 + i % a_row * (width + 12)), top + 42 + 66 * (i // a_row)
+            missing = folder and not (ROOT / name / folder).is_dir()
+            out.append(box(left, at_y, round(width), 56, name, 7, missing, "#ffffff"))
             if folder:
-                out += [text(left + 11, top + 65, f"{folder}/", 13, weight="600"), text(left + 11, top + 85, told, 11, SOFT)]
+                out += [text(left + 9, at_y + 23, f"{folder}/", 13, weight="600"), text(left + 9, at_y + 43, told, 11, SOFT)]
             else:
-                out.append(text(left + 11, top + 75, told, 11, SOFT))
+                out.append(text(left + 9, at_y + 33, told, 11, SOFT))
     # The seam: what each room shows to the others.
     x, w = BAND
     seam_end = at["kernels"][0] + at["kernels"][1]

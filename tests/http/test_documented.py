@@ -172,6 +172,10 @@ def test_command(page, line, place, tiny):
         dev(rest.partition("./dev ")[2])
     elif head == "mkdir" and "gpu_slot.sh" in rest:
         pytest.skip("tests/emu/test_gpu_slot.py runs it on the emulator")
+    elif head == "cmake" and rest.startswith("--preset"):
+        works(f"cd {ROOT} && {line} -B {place}/by-hand", place)
+    elif head == "cmake":
+        assert rest.split()[0] in ("--build", "--install") and rest.split()[1] == "build/release", line
     elif head == "docker":
         pytest.skip("tests/container.sh builds the image and serves from it")
     elif head.startswith("build/release/"):

@@ -5,10 +5,15 @@
 
 extern const struct dialect anthropic_messages;
 
-// Sets the members of `chat`, an object, to those of the chat completion that a body stands for. *hides: its reasoning is
-// not wanted.
-bool anthropic_rewrite(json_t *chat, const struct served_model *m, const json_t *root, bool *hides,
-                       struct api_error *e);
+// What a body says besides the chat completion that it stands for.
+struct anthropic_extras {
+    bool hides_reasoning;
+    bool billing; // a line of Claude Code's was left out of the system prompt
+};
+
+// Sets the members of `chat`, an object, to those of the chat completion that a body stands for.
+bool anthropic_rewrite(json_t *chat, const struct served_model *m, const json_t *root,
+                       struct anthropic_extras *extras, struct api_error *e);
 // parse() of the dialect (anthropic_request.c).
 bool anthropic_parse(struct completion_request *r, const struct served_model *m, const char *body, size_t len,
                      struct api_error *e);

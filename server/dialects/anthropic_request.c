@@ -87,6 +87,7 @@ struct chat {
     json_t *messages;
     const char *role; // of the message being read
     size_t begin;     // how many messages there were before it
+    bool billing;     // a line was left out
 };
 
 // The message that a role's blocks go to: the last one where that is of the message being read, or of the same role and
@@ -169,6 +170,30 @@ static bool add_block(void *to, const struct block *b, struct api_error *e) {
     if (assistant && strcmp(b->type, "redacted_thinking") == 0)
         return text_of(b, "data", e) != NULL; // only who made it can read it
     return only_text(json_object_get(message, "content"), b, e);
+}
+
+// Claude Code's system prompt begins with a line that is for its maker's accounting and changes with every request: a model
+// learns nothing from it, and no prompt would share a prefix with the one before.
+static bool add_system_block(void *to, const struct block *b, struct api_error *e) {
+    static const char billing[] = "x-anthropic-billing-header:";
+    struct chat *c = to;
+    const json_t *text = strcmp(b->type, "text") == 0 ? field_get(b->value, "text") : NULL;
+    const char *words = json_string_value(text);
+    if (!words || json_array_size(c->messages) > 0 || c->billing ||
+        strncmp(words, billing, strlen(billing)) != 0)
+        return add_block(c, b, e);
+    c->billing = true;
+    const char *line_end = strchr(words, '\n');
+    size_t skipped = line_end ? (size_t)(line_end + 1 - words) : json_string_length(text);
+    if (skipped == json_string_length(text))
+        return true;
+    json_t *rest = json_stringn(words + skipped, json_string_length(text) - skipped);
+    struct block after = {.value = text_part(rest), .type = b->type};
+    snprintf(after.where, sizeof after.where, "%s", b->where);
+    bool ok = after.value ? add_block(c, &after, e) : api_fail_memory(e);
+    json_decref((json_t *)(uintptr_t)after.value);
+    json_decref(rest);
+    return ok;
 }
 
 static bool rewrite_messages(struct chat *c, const json_t *messages, struct api_error *e) {
@@ -343,8 +368,8 @@ static bool check_edits(const json_t *management, struct api_error *e) {
     return true;
 }
 
-bool anthropic_rewrite(json_t *chat, const struct served_model *m, const json_t *root, bool *hides,
-                       struct api_error *e) {
+bool anthropic_rewrite(json_t *chat, const struct served_model *m, const json_t *root,
+                       struct anthropic_extras *extras, struct api_error *e) {
     static const char *const same[][2] = {
         {"model", "model"}, {"max_tokens", "max_tokens"}, {"temperature", "temperature"}, {"top_p", "top_p"},
         {"top_k", "top_k"}, {"stream", "stream"},         {"stop_sequences", "stop"}};
@@ -357,12 +382,13 @@ bool anthropic_rewrite(json_t *chat, const struct served_model *m, const json_t 
     const json_t *system = field_get(root, "system");
     bool says_nothing = json_is_string(system) && json_string_length(system) == 0;
     c.role = "system";
-    if (system && !says_nothing && !each_block(system, "system", add_block, &c, e))
+    if (system && !says_nothing && !each_block(system, "system", add_system_block, &c, e))
         return false;
+    extras->billing = c.billing;
     return rewrite_messages(&c, field_get(root, "messages"), e) && read_prefill(chat, c.messages, e) &&
            rewrite_tools(chat, field_get(root, "tools"), e) &&
            rewrite_choice(chat, field_get(root, "tool_choice"), e) &&
-           read_thinking(chat, m, field_get(root, "thinking"), hides, e) &&
+           read_thinking(chat, m, field_get(root, "thinking"), &extras->hides_reasoning, e) &&
            rewrite_output(chat, m, field_get(root, "output_config"), field_get(root, "output_format"), e) &&
            check_edits(field_get(root, "context_management"), e);
 }
@@ -385,21 +411,24 @@ static void name_param(struct api_error *e) {
 static bool read_body(struct completion_request *r, const struct served_model *m, const char *body,
                       size_t len, bool counts, struct api_error *e) {
     json_t *root = body_load(body, len, e), *chat = json_object();
-    bool hides = false;
+    struct anthropic_extras extras = {0};
     *r = (struct completion_request){0};
     bool ok = root && (chat || api_fail_memory(e));
     if (ok && !counts && !field_get(root, "max_tokens"))
         ok = api_fail(e, 400, "missing_required_parameter", "max_tokens", "'max_tokens' is missing.");
-    ok = ok && fields_refuse(root, ANTHROPIC_BODY, e) && anthropic_rewrite(chat, m, root, &hides, e) &&
+    ok = ok && fields_refuse(root, ANTHROPIC_BODY, e) && anthropic_rewrite(chat, m, root, &extras, e) &&
          openai_chat_read(r, m, chat, e) &&
          (counts || openai_check_room(r, m, r->prompts[0].len, "messages", e));
     json_decref(chat);
-    r->hides_reasoning = hides;
+    r->hides_reasoning = extras.hides_reasoning;
     r->continuous_usage = true; // the first event has the prompt's
     structured_name(r, "output_config.format");
     if (!ok)
         name_param(e);
-    return openai_parse_end(r, m, root, &api, ok, e);
+    ok = openai_parse_end(r, m, root, &api, ok, e);
+    if (extras.billing)
+        ignored_add(r->ignored, "", "system[0]");
+    return ok;
 }
 
 bool anthropic_parse(struct completion_request *r, const struct served_model *m, const char *body, size_t len,

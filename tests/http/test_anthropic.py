@@ -136,6 +136,22 @@ def test_count(client):
     assert again.cache_read_input_tokens > 0
 
 
+def test_the_line_that_changes_with_each_request(tiny):
+    """Claude Code's first system block is no part of the prompt, so its turns share their prefixes (facts of public traffic)."""
+    messages, rules = [], {"type": "text", "text": "You help with a code base. " * 40, "cache_control": {"type": "ephemeral"}}
+    for turn, cch in enumerate(("36ee5", "00a1f", "b2c9d")):
+        messages += [{"role": "user", "content": f"Step {turn}, please."}]
+        line = {"type": "text", "text": f"x-anthropic-billing-header: cc_version=2.1.177.01c; cc_entrypoint=cli; cch={cch};"}
+        reply = tiny.post(PATH, body(messages=messages, system=[line, rules], max_tokens=4))
+        usage = reply.json()["usage"]
+        prompt = usage["input_tokens"] + usage["cache_read_input_tokens"]
+        assert reply.header("x-quire-ignored") == "system[0]"
+        assert turn == 0 or usage["cache_read_input_tokens"] >= 0.9 * prompt, usage
+        assert tiny.post(COUNT, {"model": "quire-tiny", "messages": messages, "system": [line, rules]}).json()["input_tokens"] == prompt
+        assert tiny.post(COUNT, {"model": "quire-tiny", "messages": messages, "system": [rules]}).json()["input_tokens"] == prompt
+        messages += [{"role": "assistant", "content": "".join(b["text"] for b in reply.json()["content"])}]
+
+
 def test_prefill(client, tiny):
     """A last message of the assistant is gone on with."""
     text = client.messages.create(**sdk(messages=HI)).content[0].text

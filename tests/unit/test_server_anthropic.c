@@ -20,8 +20,8 @@ static json_t *loaded(const char *text) {
 static void assert_rewritten(const struct served_model *m, const char *body, const char *wanted) {
     json_t *root = loaded(body), *chat = json_object(), *expected = loaded(wanted);
     struct api_error e = {0};
-    bool hides;
-    assert_true(anthropic_rewrite(chat, m, root, &hides, &e));
+    struct anthropic_extras extras = {0};
+    assert_true(anthropic_rewrite(chat, m, root, &extras, &e));
     if (!json_equal(chat, expected)) {
         char *got = json_dumps(chat, 0);
         fail_msg("%s gives %s", body, got);
@@ -49,6 +49,14 @@ static void rewrites(void **state) {
          "{'messages':[{'role':'user','content':[" TEXT("a") "," TEXT("b") "," TEXT("c") "]}]}"},
         {"{'messages':[{'role':'user','content':'a'},{'role':'assistant','content':'b'}]}",
          "{'messages':[" USER("a") "," ASSISTANT(TEXT("b")) "],'continue_final_message':true}"},
+        // Claude Code's line of accounting is left out of the system prompt; nobody else's words are.
+        {"{'messages':[" USER("a") "],'system':[" TEXT("x-anthropic-billing-header: cc_version=2; cch=1;") "," TEXT("s") "]}",
+         "{'messages':[{'role':'system','content':[" TEXT("s") "]}," USER("a") "]}"},
+        {"{'messages':[" USER("a") "],'system':'x-anthropic-billing-header: cch=1;\\ns'}",
+         "{'messages':[{'role':'system','content':[" TEXT("s") "]}," USER("a") "]}"},
+        {"{'messages':[" USER("x-anthropic-billing-header: 1") "],'system':[" TEXT("s") "," TEXT("x-anthropic-billing-header: 2") "]}",
+         "{'messages':[{'role':'system','content':[" TEXT("s") "," TEXT("x-anthropic-billing-header: 2") "]},"
+         USER("x-anthropic-billing-header: 1") "]}"},
         // One without blocks is one, too, but for a last one of the assistant.
         {"{'messages':[{'role':'user','content':[]},{'role':'assistant','content':[]}," USER("a") "]}",
          "{'messages':[{'role':'user','content':[]},{'role':'assistant','content':[]}," USER("a") "]}"},

@@ -2,6 +2,7 @@
 #include "field_table.h"
 
 #include "messages.h"
+#include "rewrite.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -53,6 +54,12 @@ static bool is_rendered(const struct served_model *m, const char *name, const js
     return chat_template_uses(m, name) || (json_is_array(value) && json_array_size(value) == 0);
 }
 
+// Adds the name of an effort of reasoning that the template has no variable for.
+static bool add_effort(char *list, const struct served_model *m, const json_t *effort, const char *name) {
+    const char *word = json_name(effort);
+    return !word || strcmp(word, "none") == 0 || chat_effort_variable(m) || ignored_add(list, "", name);
+}
+
 // Adds the names in object that have no effect. False: the list is full.
 static bool add_ignored(char *list, const json_t *object, unsigned where, const char *in,
                         const struct served_model *m) {
@@ -75,7 +82,15 @@ static bool add_ignored(char *list, const json_t *object, unsigned where, const 
 static void find_ignored_blocks(char *list, const struct served_model *m, const json_t *root) {
     const json_t *system = json_object_get(root, "system"), *tools = json_object_get(root, "tools"),
                  *messages = json_object_get(root, "messages");
-    bool room = add_ignored(list, root, ANTHROPIC_BODY, "", m);
+    const json_t *effort = json_object_get(json_object_get(root, "output_config"), "effort");
+    effort = effort && strcmp(json_name(effort) ? json_name(effort) : "", "high") == 0
+                 ? NULL
+                 : effort; // the default
+    const char *kind = json_name(json_object_get(json_object_get(root, "thinking"), "type"));
+    bool room =
+        add_ignored(list, root, ANTHROPIC_BODY, "", m) && add_effort(list, m, effort, "output_config.effort");
+    if (room && kind && strcmp(kind, "enabled") == 0 && !rewrite_can_reason(m))
+        room = ignored_add(list, "", "thinking");
     for (size_t i = 0; i < json_array_size(system) && room; i++)
         room = add_ignored(list, json_array_get(system, i), ANTHROPIC_BLOCK, "system[].", m);
     for (size_t i = 0; i < json_array_size(tools) && room; i++)
@@ -92,8 +107,9 @@ static void find_ignored_options(char *list, const struct served_model *m, const
                                  unsigned where) {
     const json_t *messages = where & OLLAMA_CHAT ? json_object_get(root, "messages") : NULL,
                  *options = where & OLLAMA_EMBED ? NULL : json_object_get(root, "options");
-    bool room =
-        add_ignored(list, root, where, "", m) && add_ignored(list, options, OLLAMA_OPTIONS, "options.", m);
+    bool room = add_ignored(list, root, where, "", m) &&
+                add_effort(list, m, json_object_get(root, "think"), "think") &&
+                add_ignored(list, options, OLLAMA_OPTIONS, "options.", m);
     for (size_t i = 0; i < json_array_size(messages) && room; i++)
         room = add_ignored(list, json_array_get(messages, i), OLLAMA_MESSAGE, "messages[].", m);
 }
@@ -101,8 +117,9 @@ static void find_ignored_options(char *list, const struct served_model *m, const
 // Those of the items of a response's input, with what else is within objects.
 static void add_ignored_items(char *list, const json_t *root, const struct served_model *m) {
     static const char *const in[] = {"content", "output"};
-    const json_t *items = json_object_get(root, "input");
-    bool room = add_ignored(list, json_object_get(root, "reasoning"), RESPONSES_OPTION, "reasoning.", m) &&
+    const json_t *items = json_object_get(root, "input"), *reasoning = json_object_get(root, "reasoning");
+    bool room = add_ignored(list, reasoning, RESPONSES_OPTION, "reasoning.", m) &&
+                add_effort(list, m, json_object_get(reasoning, "effort"), "reasoning.effort") &&
                 add_ignored(list, json_object_get(root, "text"), RESPONSES_OPTION, "text.", m);
     for (size_t i = 0; i < json_array_size(items) && room; i++) {
         const json_t *item = json_array_get(items, i);
@@ -131,7 +148,8 @@ static void find_ignored(char *list, const struct served_model *m, const json_t 
                                 ? json_object_get(root, "stream_options")
                                 : NULL;
     bool room = add_ignored(list, root, where, "", m) &&
-                add_ignored(list, options, OPENAI_STREAM_OPTIONS, "stream_options.", m);
+                add_ignored(list, options, OPENAI_STREAM_OPTIONS, "stream_options.", m) &&
+                (!chat || add_effort(list, m, json_object_get(root, "reasoning_effort"), "reasoning_effort"));
     if (room && (where & OPENAI_RESPONSES))
         add_ignored_items(list, root, m);
     const json_t *messages = chat || tokenize ? json_object_get(root, "messages") : NULL;

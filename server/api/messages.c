@@ -104,6 +104,18 @@ bool chat_template_uses(const struct served_model *m, const char *name) {
     return false;
 }
 
+const char *chat_thinking_variable(const struct served_model *m) {
+    return !m->chat                                   ? NULL
+           : chat_template_uses(m, "enable_thinking") ? "enable_thinking"
+           : chat_template_uses(m, "thinking")        ? "thinking"
+                                                      : NULL;
+}
+
+const char *chat_effort_variable(const struct served_model *m) {
+    return m->chat && chat_template_uses(m, "reasoning_effort") ? "reasoning_effort"
+                                                                : chat_thinking_variable(m);
+}
+
 // ---- messages
 
 static void set_member(struct chat_arena *a, struct chat_value *dict, const char *key, struct chat_value *v) {
@@ -390,10 +402,38 @@ static bool add_variable(const struct served_model *m, struct chat_arena *a, str
     return true;
 }
 
+// One of OpenAI's words. A template that only switches reasoning gets a boolean, unless the request sets that itself; gpt-oss
+// knows three. Where the template has neither it is told (field_rules.c).
+static bool add_effort(const struct served_model *m, struct chat_arena *a, struct chat_value *globals,
+                       const json_t *effort, const json_t *root, struct api_error *e) {
+    static const char *const words[] = {"none", "minimal", "low", "medium", "high", "xhigh", "max"};
+    const char *word = json_name(effort), *variable = chat_effort_variable(m);
+    size_t n = sizeof words / sizeof *words, k = 0;
+    while (k < n && !(word && strcmp(word, words[k]) == 0))
+        k++;
+    if (!effort || json_is_null(effort))
+        return true;
+    if (k == n)
+        return api_fail(e, 400, "invalid_value", "reasoning_effort",
+                        "'reasoning_effort' must be none, minimal, low, medium, high, xhigh or max.");
+    if (!variable)
+        return true;
+    if (strcmp(variable, "reasoning_effort") == 0) {
+        const char *given = !(m->format && m->format->harmony) ? word : k < 3 ? "low" : k > 3 ? "high" : word;
+        set_member(a, globals, variable, chat_string(a, given, strlen(given), false));
+    } else if (!json_object_get(root, variable) &&
+               !json_object_get(json_object_get(root, "chat_template_kwargs"), variable)) {
+        set_member(a, globals, variable, chat_bool(a, k > 0));
+    }
+    return true;
+}
+
 static bool add_variables(const struct served_model *m, struct chat_arena *a, struct chat_value *globals,
                           const json_t *root, struct api_error *e) {
-    static const char *const fields[] = {"enable_thinking", "thinking", "reasoning_effort"};
+    static const char *const fields[] = {"enable_thinking", "thinking"};
     const json_t *all = field_get(root, "chat_template_kwargs");
+    if (!add_effort(m, a, globals, json_object_get(root, "reasoning_effort"), root, e))
+        return false;
     const char *key;
     json_t *v;
     for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)

@@ -18,6 +18,10 @@ enum status chat_set_format(struct served_model *m, const char *name, struct err
 bool chat_template_names(const struct served_model *m, const char *word);
 // Whether the template has the variable `name`.
 bool chat_template_uses(const struct served_model *m, const char *name);
+// The template's variable that turns reasoning on or off; the one that an effort of reasoning sets, which may be the same.
+// NULL: it has none.
+const char *chat_thinking_variable(const struct served_model *m);
+const char *chat_effort_variable(const struct served_model *m);
 
 // Renders `messages` of root, with `tools` (unless `tool_choice` is none) and the template's own variables where it has
 // them, and appends the tokens to out. continue_final: the prompt ends with the text of the last message, which the

@@ -25,20 +25,13 @@ const char *rewrite_reasoning_member(const struct served_model *m) {
     return NULL;
 }
 
-static const char *thinking_variable(const struct served_model *m) {
-    return !m->chat                                   ? NULL
-           : chat_template_uses(m, "enable_thinking") ? "enable_thinking"
-           : chat_template_uses(m, "thinking")        ? "thinking"
-                                                      : NULL;
-}
-
 bool rewrite_can_reason(const struct served_model *m) {
     const struct output_format *f = m->format;
-    return thinking_variable(m) || (f && f->harmony) ||
+    return chat_thinking_variable(m) || (f && f->harmony) ||
            (f && f->think_close && m->template_source && strstr(m->template_source, f->think_close));
 }
 
 bool rewrite_thinking(json_t *chat, const struct served_model *m, bool on, struct api_error *e) {
-    const char *variable = thinking_variable(m);
+    const char *variable = chat_thinking_variable(m);
     return !variable || rewrite_set(chat, variable, json_boolean(on), e);
 }

@@ -303,7 +303,7 @@ static bool rewrite_choice(json_t *chat, const json_t *choice, struct api_error 
 
 // ---- reasoning
 
-// A model that never reasons cannot be asked to.
+// That a model which never reasons is asked to is told (field_rules.c).
 static bool read_thinking(json_t *chat, const struct served_model *m, const json_t *thinking, bool *hides,
                           struct api_error *e) {
     const char *type = json_name(field_get(thinking, "type")),
@@ -311,23 +311,19 @@ static bool read_thinking(json_t *chat, const struct served_model *m, const json
     const json_t *budget = field_get(thinking, "budget_tokens");
     if (!thinking)
         return true;
-    bool disabled = type && strcmp(type, "disabled") == 0, enabled = type && strcmp(type, "enabled") == 0;
-    if (!type || (!disabled && !enabled && strcmp(type, "adaptive") != 0))
+    bool disabled = type && strcmp(type, "disabled") == 0;
+    if (!type || (!disabled && strcmp(type, "enabled") != 0 && strcmp(type, "adaptive") != 0))
         return api_fail(e, 400, "invalid_type", "thinking",
                         "'thinking' must be an object of type enabled, disabled or adaptive.");
     if (budget && (!json_is_integer(budget) || json_integer_value(budget) < 1))
         return api_fail(e, 400, "invalid_type", "thinking",
                         "'budget_tokens' must be an integer of at least 1.");
     *hides = display && strcmp(display, "omitted") == 0;
-    if (enabled && !rewrite_can_reason(m))
-        return api_fail(e, 400, "unsupported_parameter", "thinking",
-                        "This model does not reason: its chat template has no variable 'enable_thinking'.");
     return rewrite_thinking(chat, m, !disabled, e) &&
            (!budget || disabled ||
             rewrite_set(chat, "thinking_token_budget", json_integer(json_integer_value(budget)), e));
 }
 
-// `high` is the default, so it asks for nothing.
 // `format`: output_format, which the format of output_config was called before.
 static bool rewrite_output(json_t *chat, const struct served_model *m, const json_t *config,
                            const json_t *format, struct api_error *e) {
@@ -348,10 +344,10 @@ static bool rewrite_output(json_t *chat, const struct served_model *m, const jso
         return false;
     if (effort && !word)
         return api_fail(e, 400, "invalid_type", "output_config", "'effort' must be a string.");
-    if (!word || !m->chat || (strcmp(word, "high") == 0 && !chat_template_uses(m, "reasoning_effort")))
+    // `high` is the default: it asks for no reasoning that `thinking` does not.
+    if (!word || (strcmp(word, "high") == 0 && !chat_template_uses(m, "reasoning_effort")))
         return true;
-    bool above = strcmp(word, "max") == 0 || strcmp(word, "xhigh") == 0;
-    return rewrite_set(chat, "reasoning_effort", json_string(above ? "high" : word), e);
+    return rewrite_set(chat, "reasoning_effort", json_string(word), e);
 }
 
 // ---- the body

@@ -103,12 +103,8 @@ static bool read_tool_choice(json_t *chat, struct api_error *e) {
         e);
 }
 
-// Gives the effort to the variable that the chat template has for it.
-static bool read_reasoning(json_t *chat, const struct served_model *m, const json_t *reasoning,
-                           struct api_error *e) {
-    static const char *const switches[] = {"enable_thinking", "thinking"};
+static bool read_reasoning(json_t *chat, const json_t *reasoning, struct api_error *e) {
     static const char summaries[] = "auto concise detailed";
-    const json_t *effort = field_get(reasoning, "effort");
     if (!check_object(reasoning, "reasoning", e) ||
         !check_word(reasoning, "reasoning", "effort", "none minimal low medium high xhigh max", e) ||
         !check_word(reasoning, "reasoning", "summary", summaries, e) ||
@@ -116,17 +112,7 @@ static bool read_reasoning(json_t *chat, const struct served_model *m, const jso
         !check_word(reasoning, "reasoning", "context", "auto", e) ||
         !check_word(reasoning, "reasoning", "mode", "standard", e))
         return false;
-    if (!effort)
-        return true;
-    bool none = strcmp(json_name(effort), "none") == 0;
-    if (chat_template_uses(m, "reasoning_effort"))
-        return json_object_set(chat, "reasoning_effort", (json_t *)(uintptr_t)effort) == 0 ||
-               api_fail_memory(e);
-    for (size_t i = 0; i < sizeof switches / sizeof *switches; i++)
-        if (chat_template_uses(m, switches[i]))
-            return json_object_set_new(chat, switches[i], json_boolean(!none)) == 0 || api_fail_memory(e);
-    return none || api_fail(e, 400, "unsupported_parameter", "reasoning.effort",
-                            "The model's chat template has no variable for 'reasoning.effort'.");
+    return rewrite_copy(chat, "reasoning_effort", reasoning, "effort", e);
 }
 
 // What a response may include besides. What hosted tools would give is never there.
@@ -235,8 +221,7 @@ static bool read_messages(json_t *chat, const json_t *root, const json_t *items,
 }
 
 // The body as that of a chat; the caller frees it. NULL: e says why there is none.
-static json_t *read_as_chat(const struct served_model *m, json_t *root, const json_t *items, size_t first,
-                            struct api_error *e) {
+static json_t *read_as_chat(json_t *root, const json_t *items, size_t first, struct api_error *e) {
     static const char *const own[] = {"input", "instructions",        "text", "reasoning", "include",
                                       "store", "previous_response_id"};
     json_t *chat = json_copy(root), *tools;
@@ -247,7 +232,7 @@ static json_t *read_as_chat(const struct served_model *m, json_t *root, const js
             json_object_del(chat, field_rules[i].name);
     bool ok = (chat || api_fail_memory(e)) && check_metadata(field_get(root, "metadata"), e) &&
               read_format(chat, field_get(root, "text"), e) && read_tool_choice(chat, e) &&
-              read_include(chat, root, e) && read_reasoning(chat, m, field_get(root, "reasoning"), e) &&
+              read_include(chat, root, e) && read_reasoning(chat, field_get(root, "reasoning"), e) &&
               (tools = responses_read_tools(field_get(root, "tools"), e)) &&
               (json_object_set_new(chat, "tools", tools) == 0 || api_fail_memory(e)) &&
               read_messages(chat, root, items, first, e);
@@ -268,7 +253,7 @@ static bool read_body(struct completion_request *r, const struct served_model *m
     if (!root || !fields_refuse(root, api.bit, e) || !check_store(m, root, &keep, e))
         return false;
     json_t *items = read_items(m, tenant, root, &first, e);
-    json_t *chat = items ? read_as_chat(m, root, items, first, e) : NULL;
+    json_t *chat = items ? read_as_chat(root, items, first, e) : NULL;
     bool ok = chat && openai_chat_read(r, m, chat, e);
     structured_name(r, "text.format");
     memcpy(r->tenant, tenant, sizeof tenant);

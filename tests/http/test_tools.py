@@ -170,7 +170,7 @@ def test_none_sees_no_tools(tiny):
         ({"tools": [{"type": "function", "function": {"name": "a", "parameters": []}}]}, "tools[0].function"),
         ({"parallel_tool_calls": 1}, "parallel_tool_calls"),
         ({"reasoning_format": "loud"}, "reasoning_format"),
-        ({"reasoning_effort": "high"}, "reasoning_effort"),
+        ({"reasoning_effort": "much"}, "reasoning_effort"),
         ({"chat_template_kwargs": {"messages": []}}, "chat_template_kwargs.messages"),
         ({"chat_template_kwargs": {"unknown": 1}}, "chat_template_kwargs.unknown"),
         ({"chat_template_kwargs": [1]}, "chat_template_kwargs"),
@@ -252,3 +252,20 @@ def test_parser_by_name():
     assert "tool_calls" in ask(tiny_with("hermes")).json()["choices"][0]["message"]
     for server in servers:
         server.stop()
+
+
+@pytest.mark.parametrize("effort", ["none", "minimal", "low", "max"])
+def test_one_effort_in_all_dialects(start, tmp_path, effort):
+    """The template's switch is off for `none`, on for every other word, whichever API says it; an explicit switch wins."""
+    path = tmp_path / "t.jinja"
+    path.write_text("{{ messages[0].content }}{% if enable_thinking is defined %}{{ 'on' if enable_thinking else 'off, and so on and on' }}{% endif %}")
+    server = start("--chat-template", path)
+    hi, seen = [{"role": "user", "content": "Hi"}], "Hi" + ("off, and so on and on" if effort == "none" else "on")
+    expected = server.post("/tokenize", {"prompt": seen, "add_special_tokens": True}).json()["count"]
+    assert server.post("/apply-template", {"messages": hi, "reasoning_effort": effort}).json()["prompt"].endswith(seen)
+    assert server.post("/apply-template", {"messages": hi, "reasoning_effort": effort, "enable_thinking": True}).json()["prompt"].endswith("Hion")
+    for route, body in (("/v1/chat/completions/input_tokens", {"messages": hi, "reasoning_effort": effort}),
+                        ("/v1/responses/input_tokens", {"input": "Hi", "reasoning": {"effort": effort}}),
+                        ("/v1/messages/count_tokens", {"messages": hi, "output_config": {"effort": effort}})):  # fmt: skip
+        reply = server.post(route, body)
+        assert reply.json()["input_tokens"] == expected and reply.header("x-quire-ignored") is None, route

@@ -99,7 +99,7 @@ static void reasoning(void **state) {
         &m,
         "{'messages':[{'role':'user','content':'a'}],'thinking':{'type':'disabled'},'output_config':{"
         "'effort':'max'}}",
-        "{'messages':[" USER("a") "],'enable_thinking':false,'reasoning_effort':'high'}");
+        "{'messages':[" USER("a") "],'enable_thinking':false,'reasoning_effort':'max'}");
     assert_rewritten(
         &m,
         "{'messages':[{'role':'assistant','content':[{'type':'thinking','thinking':'t'},{'type':'thinking',"

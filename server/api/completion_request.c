@@ -22,6 +22,7 @@ void completion_request_free(struct completion_request *r) {
     free(r->salt);
     json_decref(r->tools);
     json_decref(r->callable);
+    json_decref(r->foreign_tools);
     if (r->structured)
         part_arena_free(&r->structured->arena);
     free(r->structured);

@@ -121,6 +121,7 @@ struct completion_request {
     uint8_t tenant[SHA256_BYTES]; // whose request it is, set before parse(): of its API key
     struct buf
         items; // of /v1/responses: all that led to the response, a JSON list, where it is kept; else empty
+    json_t *foreign_tools;      // owned, of /v1/responses: as responses_read_tools() says; NULL: none
     struct buf repeated;        // of /v1/responses: members of the response, each behind a comma
     struct buf response_fields; // of /completion: names of the members that are wanted, each with its NUL
     char request_id[REQUEST_ID_SIZE]; // empty: none

@@ -19,6 +19,26 @@ bool fields_refuse(const json_t *root, unsigned where, struct api_error *e) {
     return true;
 }
 
+bool tool_is_hosted(const char *type) {
+    static const char *const types[] = {"web_search",
+                                        "web_search_preview",
+                                        "web_search_2025_08_26",
+                                        "image_generation",
+                                        "file_search",
+                                        "code_interpreter",
+                                        "mcp",
+                                        "computer",
+                                        "computer_use_preview",
+                                        "local_shell",
+                                        "shell",
+                                        "apply_patch",
+                                        "tool_search"};
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+        if (strcmp(type, types[i]) == 0)
+            return true;
+    return false;
+}
+
 // ---- names that have no effect
 
 bool ignored_add(char *list, const char *in, const char *name) {
@@ -114,12 +134,29 @@ static void find_ignored_options(char *list, const struct served_model *m, const
         room = add_ignored(list, json_array_get(messages, i), OLLAMA_MESSAGE, "messages[].", m);
 }
 
+// What a response is asked for besides, and is not given.
+static bool add_ignored_wishes(char *list, const json_t *root, const struct served_model *m) {
+    const char *verbosity = json_name(json_object_get(json_object_get(root, "text"), "verbosity"));
+    const json_t *tools = json_object_get(root, "tools");
+    bool room = true;
+    for (size_t i = 0; i < json_array_size(tools) && room; i++) {
+        const char *type = json_name(json_object_get(json_array_get(tools, i), "type"));
+        room = !type || !tool_is_hosted(type) || ignored_add(list, "tools.", type);
+    }
+    if (room && verbosity && strcmp(verbosity, "medium") != 0)
+        room = ignored_add(list, "", "text.verbosity");
+    if (room && json_is_true(json_object_get(root, "store")) && !m->store)
+        room = ignored_add(list, "", "store");
+    return room;
+}
+
 // Those of the items of a response's input, with what else is within objects.
 static void add_ignored_items(char *list, const json_t *root, const struct served_model *m) {
     static const char *const in[] = {"content", "output"};
     const json_t *items = json_object_get(root, "input"), *reasoning = json_object_get(root, "reasoning");
     bool room = add_ignored(list, reasoning, RESPONSES_OPTION, "reasoning.", m) &&
                 add_effort(list, m, json_object_get(reasoning, "effort"), "reasoning.effort") &&
+                add_ignored_wishes(list, root, m) &&
                 add_ignored(list, json_object_get(root, "text"), RESPONSES_OPTION, "text.", m);
     for (size_t i = 0; i < json_array_size(items) && room; i++) {
         const json_t *item = json_array_get(items, i);

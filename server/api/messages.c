@@ -244,7 +244,7 @@ static bool add_members(const struct served_model *m, struct chat_arena *a, stru
 
 // Roles that only some templates know (function, ipython, observation, a model's own), each with a message
 // that says something.
-enum { MAX_OTHER_ROLES = 4 };
+enum { MAX_OTHER_ROLES = 4, MAX_LATE = 64 };
 struct other_roles {
     struct {
         const char *role;
@@ -252,6 +252,10 @@ struct other_roles {
         struct chat_value *dict;
     } list[MAX_OTHER_ROLES];
     size_t num;
+    // System messages amid a conversation, which agents send and some templates refuse.
+    struct chat_value *late[MAX_LATE];
+    size_t num_late;
+    bool begun; // a message of another role has come
 };
 
 static bool is_usual_role(const char *role) {
@@ -309,6 +313,10 @@ static bool add_message(const struct served_model *m, struct chat_arena *a, stru
     const char *shown =
         strcmp(role, "developer") == 0 && !chat_template_names(m, "developer") ? "system" : role;
     set_member(a, dict, "role", chat_string(a, shown, strlen(shown), false));
+    if (strcmp(shown, "system") != 0)
+        others->begun = true;
+    else if (others->begun && others->num_late < MAX_LATE)
+        others->late[others->num_late++] = dict;
     bool ok = add_members(m, a, dict, message, i, e) && read_content(&text, message, role, i, e);
     if (ok && text.failed)
         ok = api_fail_memory(e);
@@ -376,6 +384,13 @@ static bool render_prompt(const struct served_model *m, const struct chat_value 
     size_t bytes;
     struct err err = {0};
     enum status status = render_once(m, globals, out, &bytes, &err);
+    if (status == STATUS_INVALID &&
+        others->num_late > 0) { // a template that has them first alone: they are the user's
+        struct err again = {0};
+        for (size_t i = 0; i < others->num_late; i++)
+            set_member(out->arena, others->late[i], "role", chat_string(out->arena, "user", 4, false));
+        status = render_once(m, globals, out, &bytes, &again);
+    }
     if (status == STATUS_NOMEM)
         return api_fail_memory(e);
     if (status != STATUS_OK)

@@ -1,4 +1,4 @@
-// /v1/responses, OpenAI's Responses API: responses_parse.c its bodies, responses_input.c items to messages of a chat,
+// /v1/responses, OpenAI's Responses API: responses_parse.c its bodies, responses_input.c items to messages of a chat, responses_tools.c tools to functions,
 // responses_write.c events and bodies. Pure; any thread.
 #pragma once
 
@@ -17,16 +17,30 @@ bool responses_count(const struct served_model *m, const char *body, size_t len,
 // Adds the messages of a chat that the items are to `messages`. What a model did in one turn (reasoning, text, calls)
 // becomes one message. first: where the body's own items begin in the list; errors count from there.
 bool responses_read_items(json_t *messages, const json_t *items, size_t first, struct api_error *e);
-// The tools of a chat (a new list), of those of a body, which may be NULL. NULL: e says why not.
-json_t *responses_read_tools(const json_t *tools, struct api_error *e);
 // Writes members of the response that repeat the request, each with a comma before it. root: the body.
 void responses_repeat(struct buf *b, const struct completion_request *r, const json_t *root);
 
 void responses_write_json(struct buf *b, const json_t *v);
+// ,"NAME":VALUE, or `without` where the body has none.
+void responses_repeat_field(struct buf *b, const json_t *root, const char *name, const char *without);
 // A page of the items that led to the response `id`, of which `items` is a JSON list (responses_list.c). after: the id of
 // an item; NULL: from the first, which is the last one where `newest_first`.
 void responses_write_items(struct buf *b, const char *id, const struct buf *items, size_t limit,
                            bool newest_first, const char *after);
+
+// ---- tools (responses_tools.c)
+
+// The tools of a chat (a new list), of those of a body, which may be NULL. NULL: e says why not. *foreign: in any case an
+// object {NAME: {"name", "namespace"?, "custom"}} of those that the client knows otherwise than as functions of that name,
+// which the caller frees.
+json_t *responses_read_tools(const json_t *tools, json_t **foreign, struct api_error *e);
+// Puts `tool_choice` of chat, as a body has it, into the words of a chat.
+bool responses_read_choice(json_t *chat, struct api_error *e);
+// The call of a chat that a function_call or custom_tool_call is, whose members are checked. NULL: no memory.
+json_t *responses_call(const json_t *item, struct api_error *e);
+// Turns the arguments of a custom tool's function into its input; what was cut stays as it is.
+void responses_custom_input(struct buf *arguments);
+void responses_repeat_tools(struct buf *b, const json_t *tools);
 
 // ---- out (responses_write.c)
 

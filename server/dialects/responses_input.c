@@ -1,4 +1,4 @@
-// Items and tools of /v1/responses, in the words of a chat.
+// Items of /v1/responses, in the words of a chat.
 #include "responses.h"
 
 #include <limits.h>
@@ -110,12 +110,12 @@ static bool read_message(struct item_reader *rd, const json_t *item, size_t i, s
     return set_new(message, "content", content, e);
 }
 
-// A string of an item that must be there, and is a name but for arguments. NULL: e says why not.
+// A string of an item that must be there, and is a name but for arguments and input. NULL: e says why not.
 static const json_t *need_string(const json_t *item, const char *key, size_t i, struct api_error *e) {
     const json_t *v = field_get(item, key);
     char param[48];
     snprintf(param, sizeof param, "input[%zu].%s", i, key);
-    bool text = strcmp(key, "arguments") == 0;
+    bool text = strcmp(key, "arguments") == 0 || strcmp(key, "input") == 0;
     if (text ? json_is_string(v) : json_name(v) != NULL)
         return v;
     api_fail(e, 400, v ? "invalid_type" : "missing_required_parameter", param, "'%s' must be a string%s.",
@@ -124,15 +124,16 @@ static const json_t *need_string(const json_t *item, const char *key, size_t i, 
 }
 
 static bool read_call(struct item_reader *rd, const json_t *item, size_t i, struct api_error *e) {
-    const json_t *id = need_string(item, "call_id", i, e), *name = need_string(item, "name", i, e),
-                 *arguments = need_string(item, "arguments", i, e);
-    if (!id || !name || !arguments)
+    const json_t *id = need_string(item, "call_id", i, e), *name = need_string(item, "name", i, e);
+    const char *key =
+        strcmp(json_name(field_get(item, "type")), "custom_tool_call") == 0 ? "input" : "arguments";
+    json_t *call = id && name && need_string(item, key, i, e) ? responses_call(item, e) : NULL;
+    if (!call)
         return false;
     json_t *turn = assistant_turn(rd, false), *calls = json_object_get(turn, "tool_calls");
     if (turn && !calls && json_object_set_new(turn, "tool_calls", json_array()) == 0)
         calls = json_object_get(turn, "tool_calls");
-    json_t *call = json_pack("{s:O, s:s, s:{s:O, s:O}}", "id", id, "type", "function", "function", "name",
-                             name, "arguments", arguments);
+    name = json_object_get(json_object_get(call, "function"), "name");
     return (json_array_append_new(calls, call) == 0 &&
             json_object_set(rd->names, json_string_value(id), (json_t *)(uintptr_t)name) == 0) ||
            api_fail_memory(e);
@@ -190,9 +191,9 @@ static bool read_item(struct item_reader *rd, const json_t *item, size_t i, stru
         return api_fail(e, 400, "invalid_type", param, "An item must be an object with a 'type'.");
     if (strcmp(type, "message") == 0)
         return read_message(rd, item, i, e);
-    if (strcmp(type, "function_call") == 0)
+    if (strcmp(type, "function_call") == 0 || strcmp(type, "custom_tool_call") == 0)
         return read_call(rd, item, i, e);
-    if (strcmp(type, "function_call_output") == 0)
+    if (strcmp(type, "function_call_output") == 0 || strcmp(type, "custom_tool_call_output") == 0)
         return read_output(rd, item, i, e);
     if (strcmp(type, "reasoning") == 0)
         return read_reasoning(rd, item, e);
@@ -208,46 +209,6 @@ bool responses_read_items(json_t *messages, const json_t *items, size_t first, s
     return ok;
 }
 
-// ---- tools
-
-// A function of a chat, of a tool that has its members beside its type. NULL: e says why not.
-static json_t *read_tool(const json_t *tool, size_t i, struct api_error *e) {
-    const char *type = json_name(field_get(tool, "type")), *key;
-    char param[32];
-    snprintf(param, sizeof param, "tools[%zu]", i);
-    if (!json_is_object(tool) || !type) {
-        api_fail(e, 400, "invalid_type", param, "A tool must be an object with a 'type'.");
-        return NULL;
-    }
-    if (strcmp(type, "function") != 0) {
-        api_fail(e, 400, "unsupported_parameter", param,
-                 "Tools of type '%.40s' are not supported, only functions.", type);
-        return NULL;
-    }
-    if (!chat_check_function(tool, param, e))
-        return NULL;
-    json_t *function = json_object(), *v, *out;
-    json_object_foreach((json_t *)(uintptr_t)tool, key, v) if (strcmp(key, "type") != 0 && !json_is_null(v))
-        json_object_set(function, key, v);
-    if (!(out = json_pack("{s:s, s:o}", "type", "function", "function", function)))
-        api_fail_memory(e);
-    return out;
-}
-
-json_t *responses_read_tools(const json_t *tools, struct api_error *e) {
-    json_t *list = json_array();
-    if (tools && !json_is_array(tools))
-        api_fail(e, 400, "invalid_type", "tools", "'tools' must be a list.");
-    for (size_t i = 0; list && !e->status && i < json_array_size(tools); i++)
-        if (json_array_append_new(list, read_tool(json_array_get(tools, i), i, e)) != 0)
-            api_fail_memory(e);
-    if (list && !e->status)
-        return list;
-    json_decref(list);
-    api_fail_memory(e);
-    return NULL;
-}
-
 // ---- what the response repeats
 
 static int add_bytes(const char *text, size_t len, void *to) {
@@ -259,8 +220,7 @@ void responses_write_json(struct buf *b, const json_t *v) {
     b->failed |= json_dump_callback(v, add_bytes, b, JSON_COMPACT | JSON_ENCODE_ANY) != 0;
 }
 
-// ,"NAME":VALUE, or `without` where the body has none.
-static void repeat_field(struct buf *b, const json_t *root, const char *name, const char *without) {
+void responses_repeat_field(struct buf *b, const json_t *root, const char *name, const char *without) {
     const json_t *v = field_get(root, name);
     buf_fmt(b, ",\"%s\":", name);
     if (v)
@@ -269,37 +229,22 @@ static void repeat_field(struct buf *b, const json_t *root, const char *name, co
         buf_str(b, without);
 }
 
-// The functions as OpenAI's responses have them, with all members that are required there.
-static void repeat_tools(struct buf *b, const json_t *tools) {
-    buf_lit(b, ",\"tools\":[");
-    for (size_t i = 0; i < json_array_size(tools); i++) {
-        const json_t *tool = json_array_get(tools, i);
-        buf_str(b, i ? ",{\"type\":\"function\"" : "{\"type\":\"function\"");
-        repeat_field(b, tool, "name", "null");
-        repeat_field(b, tool, "description", "null");
-        repeat_field(b, tool, "parameters", "null");
-        repeat_field(b, tool, "strict", "false");
-        buf_char(b, '}');
-    }
-    buf_char(b, ']');
-}
-
 void responses_repeat(struct buf *b, const struct completion_request *r, const json_t *root) {
     static const char *const labels[] = {"user", "safety_identifier", "prompt_cache_key"};
     const json_t *reasoning = field_get(root, "reasoning");
-    repeat_field(b, root, "instructions", "null");
+    responses_repeat_field(b, root, "instructions", "null");
     buf_lit(b, ",\"max_output_tokens\":");
     if (r->max_tokens != INT_MAX)
         buf_int(b, r->max_tokens);
     else
         buf_lit(b, "null");
     if (json_is_integer(field_get(root, "max_tool_calls")))
-        repeat_field(b, root, "max_tool_calls", "null");
-    repeat_field(b, root, "metadata", "{}");
+        responses_repeat_field(b, root, "max_tool_calls", "null");
+    responses_repeat_field(b, root, "metadata", "{}");
     buf_lit(b, ",\"model\":");
     json_quote(b, r->model, strlen(r->model));
-    repeat_field(b, root, "parallel_tool_calls", "true");
-    repeat_field(b, root, "previous_response_id", "null");
+    responses_repeat_field(b, root, "parallel_tool_calls", "true");
+    responses_repeat_field(b, root, "previous_response_id", "null");
     buf_lit(b, ",\"reasoning\":{\"effort\":");
     const json_t *effort = field_get(reasoning, "effort"), *summary = field_get(reasoning, "summary");
     if (effort)
@@ -314,14 +259,14 @@ void responses_repeat(struct buf *b, const struct completion_request *r, const j
     buf_lit(b, "},\"service_tier\":\"default\",\"temperature\":");
     json_float(b, r->sampling.temperature);
     buf_lit(b, ",\"text\":{\"verbosity\":\"medium\"");
-    repeat_field(b, field_get(root, "text"), "format", "{\"type\":\"text\"}");
+    responses_repeat_field(b, field_get(root, "text"), "format", "{\"type\":\"text\"}");
     buf_char(b, '}');
-    repeat_field(b, root, "tool_choice", "\"auto\"");
-    repeat_tools(b, field_get(root, "tools"));
+    responses_repeat_field(b, root, "tool_choice", "\"auto\"");
+    responses_repeat_tools(b, field_get(root, "tools"));
     buf_fmt(b, ",\"top_logprobs\":%d,\"top_p\":", r->logprobs > 0 ? r->logprobs : 0);
     json_float(b, r->sampling.top_p);
     buf_lit(b, ",\"truncation\":\"disabled\",\"background\":false");
     for (size_t i = 0; i < sizeof labels / sizeof *labels; i++)
         if (json_is_string(field_get(root, labels[i])))
-            repeat_field(b, root, labels[i], "null");
+            responses_repeat_field(b, root, labels[i], "null");
 }

@@ -62,7 +62,7 @@ static bool check_word(const json_t *object, const char *in, const char *name, c
 static bool read_format(json_t *chat, const json_t *text, struct api_error *e) {
     const json_t *format = field_get(text, "format"), *schema = field_get(format, "schema");
     const char *type = json_name(field_get(format, "type"));
-    if (!check_object(text, "text", e) || !check_word(text, "text", "verbosity", "medium", e))
+    if (!check_object(text, "text", e) || !check_word(text, "text", "verbosity", "low medium high", e))
         return false;
     if (!format || (type && strcmp(type, "text") == 0))
         return true;
@@ -76,31 +76,6 @@ static bool read_format(json_t *chat, const json_t *text, struct api_error *e) {
                         "'text.format' needs 'schema'.");
     return rewrite_set(chat, "response_format",
                        json_pack("{s:s, s:{s:O}}", "type", type, "json_schema", "schema", schema), e);
-}
-
-// A function has its name beside its type: as chat completions have it. NULL: no memory.
-static json_t *chat_choice(const json_t *function) {
-    const json_t *name = field_get(function, "name");
-    const char *type = json_name(field_get(function, "type"));
-    return name && type && strcmp(type, "function") == 0
-               ? json_pack("{s:s, s:{s:O}}", "type", "function", "function", "name", name)
-               : json_deep_copy(function);
-}
-
-static bool read_tool_choice(json_t *chat, struct api_error *e) {
-    const json_t *v = field_get(chat, "tool_choice"), *list = field_get(v, "tools");
-    const char *type = json_name(field_get(v, "type"));
-    if (!type || (strcmp(type, "function") != 0 && strcmp(type, "allowed_tools") != 0))
-        return true;
-    if (strcmp(type, "function") == 0)
-        return rewrite_set(chat, "tool_choice", chat_choice(v), e);
-    json_t *some = json_array();
-    for (size_t i = 0; i < json_array_size(list); i++)
-        json_array_append_new(some, chat_choice(json_array_get(list, i)));
-    return rewrite_set(
-        chat, "tool_choice",
-        json_pack("{s:s, s:{s:O*, s:o}}", "type", type, type, "mode", field_get(v, "mode"), "tools", some),
-        e);
 }
 
 static bool read_reasoning(json_t *chat, const json_t *reasoning, struct api_error *e) {
@@ -150,8 +125,7 @@ static bool check_store(const struct served_model *m, const json_t *root, bool *
     *keep = m->store && !json_is_false(v);
     if (v && !json_is_boolean(v))
         return api_fail(e, 400, "invalid_type", "store", "'store' must be true or false.");
-    return !json_is_true(v) || m->store ||
-           api_fail(e, 400, "unsupported_parameter", "store", "'store' needs a server with --store.");
+    return true;
 }
 
 // ---- bodies
@@ -204,6 +178,31 @@ static json_t *read_items(const struct served_model *m, const uint8_t *tenant, j
     return NULL;
 }
 
+static bool is_instruction(const json_t *message) {
+    const char *role = json_string_value(json_object_get(message, "role"));
+    return role && (strcmp(role, "system") == 0 || strcmp(role, "developer") == 0);
+}
+
+// Makes the instructions and the developer's messages behind them one: most templates take one system message, and first.
+static bool join_instructions(json_t *messages, struct api_error *e) {
+    json_t *first = json_array_get(messages, 0), *content = json_object_get(first, "content"), *parts;
+    while (is_instruction(first) && is_instruction(json_array_get(messages, 1))) {
+        if (json_is_string(content)) {
+            parts = json_pack("[{s:s, s:O}]", "type", "text", "text", content);
+            if (json_object_set_new(first, "content", parts) != 0)
+                return api_fail_memory(e);
+            content = parts;
+        }
+        json_t *more = json_object_get(json_array_get(messages, 1), "content");
+        if (json_is_array(more)
+                ? json_array_extend(content, more) != 0
+                : json_array_append_new(content, json_pack("{s:s, s:O}", "type", "text", "text", more)) != 0)
+            return api_fail_memory(e);
+        json_array_remove(messages, 1);
+    }
+    return true;
+}
+
 // Instructions, then the items, as messages.
 static bool read_messages(json_t *chat, const json_t *root, const json_t *items, size_t first,
                           struct api_error *e) {
@@ -217,11 +216,13 @@ static bool read_messages(json_t *chat, const json_t *root, const json_t *items,
         json_array_append_new(messages, json_pack("{s:s, s:O}", "role", "system", "content", instructions)) !=
             0)
         return api_fail_memory(e);
-    return responses_read_items(messages, items, first, e);
+    return responses_read_items(messages, items, first, e) &&
+           (json_string_length(instructions) == 0 || join_instructions(messages, e));
 }
 
 // The body as that of a chat; the caller frees it. NULL: e says why there is none.
-static json_t *read_as_chat(json_t *root, const json_t *items, size_t first, struct api_error *e) {
+static json_t *read_as_chat(json_t *root, const json_t *items, size_t first, json_t **foreign,
+                            struct api_error *e) {
     static const char *const own[] = {"input", "instructions",        "text", "reasoning", "include",
                                       "store", "previous_response_id"};
     json_t *chat = json_copy(root), *tools;
@@ -231,9 +232,9 @@ static json_t *read_as_chat(json_t *root, const json_t *items, size_t first, str
         if (field_rules[i].fate == FIELD_REFUSED && (field_rules[i].where & api.bit))
             json_object_del(chat, field_rules[i].name);
     bool ok = (chat || api_fail_memory(e)) && check_metadata(field_get(root, "metadata"), e) &&
-              read_format(chat, field_get(root, "text"), e) && read_tool_choice(chat, e) &&
+              read_format(chat, field_get(root, "text"), e) && responses_read_choice(chat, e) &&
               read_include(chat, root, e) && read_reasoning(chat, field_get(root, "reasoning"), e) &&
-              (tools = responses_read_tools(field_get(root, "tools"), e)) &&
+              (tools = responses_read_tools(field_get(root, "tools"), foreign, e)) &&
               (json_object_set_new(chat, "tools", tools) == 0 || api_fail_memory(e)) &&
               read_messages(chat, root, items, first, e);
     if (ok)
@@ -253,10 +254,11 @@ static bool read_body(struct completion_request *r, const struct served_model *m
     if (!root || !fields_refuse(root, api.bit, e) || !check_store(m, root, &keep, e))
         return false;
     json_t *items = read_items(m, tenant, root, &first, e);
-    json_t *chat = items ? read_as_chat(root, items, first, e) : NULL;
+    json_t *foreign = NULL, *chat = items ? read_as_chat(root, items, first, &foreign, e) : NULL;
     bool ok = chat && openai_chat_read(r, m, chat, e);
     structured_name(r, "text.format");
     memcpy(r->tenant, tenant, sizeof tenant);
+    r->foreign_tools = foreign;
     if (ok) {
         responses_repeat(&r->repeated, r, root);
         buf_str(&r->repeated, keep ? ",\"store\":true" : ",\"store\":false");

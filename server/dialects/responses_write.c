@@ -7,17 +7,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum responses_item { ITEM_NONE, ITEM_REASONING, ITEM_MESSAGE, ITEM_CALL };
+enum responses_item { ITEM_NONE, ITEM_REASONING, ITEM_MESSAGE, ITEM_CALL, ITEM_CUSTOM };
 
 struct responses_state {
     int64_t sequence;         // of the next event
     int num_items;            // begun
     enum responses_item open; // the last one
     struct buf output;        // the closed items, with commas between them
-    struct buf text;          // of the open item; of a call its arguments
-    struct buf logprobs;      // of the open message
-    struct buf call;          // ,"call_id":…,"name":… of the open call
-    struct buf name;          // its name, quoted
+    struct buf text;     // of the open item; of a call its arguments, of a custom one that ends its input
+    struct buf logprobs; // of the open message
+    struct buf call;     // ,"call_id":…,"name":… of the open call
+    struct buf name;     // its name, quoted
     enum finish_reason finish;
 };
 
@@ -70,7 +70,7 @@ static void append_buf(struct buf *b, const struct buf *more) {
 
 // "item_id":"msg_…", with `name` in place of item_id. As long as the response, and one of its own for each item.
 static void write_item_id(struct buf *b, const struct responses_writer *w, const char *name) {
-    static const char *const prefix[] = {"", "rs", "msg", "fc"};
+    static const char *const prefix[] = {"", "rs", "msg", "fc", "ctc"};
     char id[REQUEST_ID_SIZE + 24];
     const char *own = w->r->id + strlen(RESPONSES_PREFIX);
     int n = snprintf(id, sizeof id, "%s_%s_%d", prefix[w->s->open], own, w->s->num_items - 1);
@@ -92,15 +92,15 @@ static void write_text_part(struct buf *b, const struct responses_state *s) {
 
 // The open item as it is so far; before its first part where `empty`.
 static void write_item(struct buf *b, const struct responses_writer *w, const char *status, bool empty) {
-    static const char *const types[] = {"", "reasoning", "message", "function_call"};
+    static const char *const types[] = {"", "reasoning", "message", "function_call", "custom_tool_call"};
     const struct responses_state *s = w->s;
     buf_char(b, '{');
     write_item_id(b, w, "id");
     buf_fmt(b, ",\"type\":\"%s\",\"status\":\"%s\"", types[s->open], status);
-    if (s->open == ITEM_CALL) {
+    if (s->open >= ITEM_CALL) {
         append_buf(b, &s->call);
-        buf_lit(b, ",\"arguments\":");
-        json_quote(b, s->text.data, s->text.len);
+        buf_str(b, s->open == ITEM_CUSTOM ? ",\"input\":" : ",\"arguments\":");
+        json_quote(b, s->text.data, empty ? 0 : s->text.len);
     } else {
         buf_str(b, s->open == ITEM_MESSAGE ? ",\"role\":\"assistant\",\"content\":["
                                            : ",\"summary\":[],\"content\":[");
@@ -174,7 +174,19 @@ static void close_item(const struct responses_writer *w, const char *status) {
     struct responses_state *s = w->s;
     if (s->open == ITEM_NONE)
         return;
-    if (w->out && s->open == ITEM_CALL) {
+    if (s->open == ITEM_CUSTOM)
+        responses_custom_input(&s->text);
+    if (w->out && s->open == ITEM_CUSTOM) {
+        static const char *const ends[][2] = {{"delta", "delta"}, {"done", "input"}};
+        for (int i = 0; i < 2; i++) {
+            char type[48];
+            snprintf(type, sizeof type, "response.custom_tool_call_input.%s", ends[i][0]);
+            struct buf *b = item_event(w, type, false);
+            buf_fmt(b, ",\"%s\":", ends[i][1]);
+            json_quote(b, s->text.data, s->text.len);
+            event_end(w);
+        }
+    } else if (w->out && s->open == ITEM_CALL) {
         struct buf *b = item_event(w, "response.function_call_arguments.done", false);
         buf_lit(b, ",\"name\":");
         append_buf(b, &s->name);
@@ -204,7 +216,7 @@ static void open_item(const struct responses_writer *w, enum responses_item kind
     w->s->num_items++;
     if (w->out)
         write_item_event(w, "response.output_item.added", "in_progress", true);
-    if (w->out && kind != ITEM_CALL)
+    if (w->out && kind < ITEM_CALL)
         write_part_event(w, "response.content_part.added");
 }
 
@@ -213,10 +225,21 @@ static void open_call(const struct responses_writer *w, int index, const struct 
     struct responses_state *s = w->s;
     buf_lit(&s->call, ",\"call_id\":");
     chat_write_call_id(&s->call, w->r, index, part, text);
-    json_quote(&s->name, text + part->begin, part->len);
+    char flat[160];
+    snprintf(flat, sizeof flat, "%.*s", (int)part->len, text + part->begin);
+    const json_t *known = json_object_get(w->r->request->foreign_tools, flat),
+                 *name = json_object_get(known, "name"), *namespace = json_object_get(known, "namespace");
+    if (known)
+        json_quote(&s->name, json_string_value(name), json_string_length(name));
+    else
+        json_quote(&s->name, text + part->begin, part->len);
     buf_lit(&s->call, ",\"name\":");
     append_buf(&s->call, &s->name);
-    open_item(w, ITEM_CALL);
+    if (namespace) {
+        buf_lit(&s->call, ",\"namespace\":");
+        json_quote(&s->call, json_string_value(namespace), json_string_length(namespace));
+    }
+    open_item(w, json_is_true(json_object_get(known, "custom")) ? ITEM_CUSTOM : ITEM_CALL);
 }
 
 static void add_text(const struct responses_writer *w, enum responses_item kind, const char *text, size_t len,
@@ -240,7 +263,7 @@ static void add_text(const struct responses_writer *w, enum responses_item kind,
 
 static void add_arguments(const struct responses_writer *w, const char *text, size_t len) {
     buf_add(&w->s->text, text, len);
-    if (!w->out)
+    if (!w->out || w->s->open == ITEM_CUSTOM) // whose text is known when its string has ended
         return;
     struct buf *b = item_event(w, "response.function_call_arguments.delta", false);
     buf_lit(b, ",\"delta\":");

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 
 import openai
 import pytest
@@ -63,7 +64,9 @@ def check_order(events):
         assert event["output_index"] == len(done)
         if kind != "output_item.done":
             assert event["item_id"] == item["id"]
-        if item["type"] == "function_call":
+        if item["type"] == "custom_tool_call":
+            order = {"custom_tool_call_input.delta": ("added",), "custom_tool_call_input.done": ("delta",), "output_item.done": ("done",)}
+        elif item["type"] == "function_call":
             order = {"function_call_arguments.delta": ("added", "delta"), "function_call_arguments.done": ("added", "delta"), "output_item.done": ("done",)}
         else:
             name = {"message": "output_text", "reasoning": "reasoning_text"}[item["type"]]
@@ -77,6 +80,8 @@ def check_order(events):
             logprobs += event.get("logprobs", [])
         elif kind == "content_part.added":
             assert event["part"]["text"] == "" and event["content_index"] == 0
+        elif kind == "custom_tool_call_input.done":
+            assert event["input"] == text
         elif kind == "function_call_arguments.done":
             assert (event["arguments"], event["name"]) == (text, item["name"])
         elif kind == "content_part.done":
@@ -84,7 +89,8 @@ def check_order(events):
         elif kind == "output_item.done":
             whole = event["item"]
             assert (whole["id"], whole["type"]) == (item["id"], item["type"])
-            assert whole["arguments"] == text if whole["type"] == "function_call" else whole["content"][0]["text"] == text
+            own = {"function_call": "arguments", "custom_tool_call": "input"}.get(whole["type"])
+            assert (whole[own] if own else whole["content"][0]["text"]) == text
             done.append(whole)
             item = None
         else:
@@ -289,6 +295,59 @@ def test_reasoning(start, tmp_path):
     assert plain["type"] == "message" and plain["content"][0]["text"]
 
 
+# What Codex sends besides functions (facts of public traffic; the bodies are ours).
+DIGITS = {"type": "custom", "name": "dial", "description": "Dials.", "format": {"type": "grammar", "syntax": "regex", "definition": "[0-9]{3}-[0-9]{2}"}}
+PATCH = {"type": "custom", "name": "apply_patch", "format": {"type": "grammar", "syntax": "lark", "definition": 'start: "a"+'}}
+DOCS = {"type": "namespace", "name": "mcp__docs", "description": "Documents.", "tools": [{**WEATHER, "name": "lookup"}]}
+CODEX = [WEATHER, DIGITS, PATCH, {"type": "web_search"}, {"type": "image_generation"}, DOCS]
+
+
+def test_tools_that_are_no_functions(tiny):
+    """Those that OpenAI runs are left out and told, custom tools take one text, a namespace's functions come back as its own."""
+    reply = tiny.post(PATH, {**ASK, "tools": CODEX, "client_metadata": {"a": "b"}, "service_tier": "flex", "truncation": "auto", "store": True,
+                             "text": {"verbosity": "low"}, "max_output_tokens": 4})  # fmt: skip
+    assert reply.status == 200 and reply.header("x-quire-ignored") == "tools.web_search, tools.image_generation, text.verbosity, store"
+    assert [tool["type"] for tool in reply.json()["tools"]] == ["function", "custom", "custom", "namespace"] and reply.json()["store"] is False
+    for name, choice, item_type in (("dial", {"type": "custom", "name": "dial"}, "custom_tool_call"),
+                                    ("lookup", {"type": "function", "name": "lookup", "namespace": "mcp__docs"}, "function_call")):  # fmt: skip
+        body = {**ASK, "tools": CODEX, "tool_choice": choice, "max_output_tokens": 300}
+        [call] = ask(tiny, **body)["output"]
+        [streamed] = events_of(tiny, **body)[-1]["response"]["output"]
+        strip = lambda item: {key: value for key, value in item.items() if key not in ("id", "call_id")}  # noqa: E731
+        assert strip(call) == strip(streamed) and (call["type"], call["name"]) == (item_type, name)
+        if name == "dial":
+            assert re.fullmatch("[0-9]{3}-[0-9]{2}", call["input"]) and "arguments" not in call
+        else:
+            assert call["namespace"] == "mcp__docs" and "city" in json.loads(call["arguments"])
+        said_back = {"type": item_type + "_output", "call_id": call["call_id"], "output": [{"type": "input_text", "text": "Done."}]}
+        assert ask(tiny, tools=CODEX, input=[{"role": "user", "content": "Go."}, call, said_back], max_output_tokens=2)["output"]
+
+
+def test_calls_of_before_as_the_template_sees_them(shows):
+    call = {"type": "custom_tool_call", "call_id": "c1", "name": "dial", "input": "123-45"}
+    inside = {"type": "function_call", "call_id": "c2", "name": "lookup", "namespace": "mcp__docs", "arguments": "{}"}
+    [turn] = shown(shows, call, inside)
+    assert [one["function"] for one in turn["tool_calls"]] == [{"name": "dial", "arguments": {"input": "123-45"}}, {"name": "mcp__docs__lookup", "arguments": {}}]
+
+
+def test_messages_of_the_developer(start, tmp_path):
+    """Behind the instructions they join them; amid the conversation they are the user's where the template refuses them."""
+    path = tmp_path / "t.jinja"
+    path.write_text("{% for m in messages %}{% if m.role == 'system' and not loop.first %}{{ raise_exception('first!') }}{% endif %}"
+                    "[{{ m.role }}:{{ m.content }}]{% endfor %}")  # fmt: skip
+    server = start("--chat-template", path)
+    front = [{"role": "developer", "content": "b"}, {"role": "user", "content": "c"}]
+    prompts = []
+    for items in (front, [*front, {"role": "developer", "content": "d"}]):
+        body = {"instructions": "a", "input": items}
+        count = server.post(f"{PATH}/input_tokens", body)
+        assert count.status == 200, count
+        prompts.append(count.json()["input_tokens"])
+    render = lambda *messages: server.post("/v1/chat/completions/input_tokens", {"messages": [*messages]}).json()["input_tokens"]  # noqa: E731
+    joined = [{"role": "system", "content": "a\nb"}, {"role": "user", "content": "c"}]
+    assert prompts == [render(*joined), render(*joined, {"role": "user", "content": "d"})]
+
+
 def test_effort_is_the_templates(shows, tiny):
     for effort in ("none", "low", "xhigh"):
         assert ask(shows, reasoning={"effort": effort, "summary": "detailed"}, max_output_tokens=1)["reasoning"] == {"effort": effort, "summary": "detailed"}
@@ -324,8 +383,13 @@ def test_effort_is_the_templates(shows, tiny):
         ({"instructions": 1}, "instructions"),
         ({"tools": {"a": 1}}, "tools"),
         ({"tools": ["x"]}, "tools[0]"),
-        ({"tools": [WEATHER, {"type": "web_search"}]}, "tools[1]"),
-        ({"tools": [{"type": "mcp", "server_label": "a"}]}, "tools[0]"),
+        ({"tools": [WEATHER, {"type": "telepathy"}]}, "tools[1]"),
+        ({"tools": [WEATHER, {"type": "web_search"}], "tool_choice": {"type": "web_search"}}, "tool_choice"),
+        ({"tools": [{"type": "custom", "name": "a", "format": {"type": "grammar", "syntax": "peg", "definition": "a"}}]}, "tools[0]"),
+        ({"tools": [{"type": "custom", "name": "a", "format": {"type": "grammar", "syntax": "regex"}}]}, "tools[0]"),
+        ({"tools": [{"type": "namespace", "name": "a"}]}, "tools[0]"),
+        ({"tools": [{"type": "namespace", "name": "a", "tools": [{"type": "namespace", "name": "b", "tools": []}]}]}, "tools[0].tools[0]"),
+        ({"input": [{"type": "custom_tool_call", "call_id": "c", "name": "a"}]}, "input[0].input"),
         ({"tools": [{"type": "function"}]}, "tools[0]"),
         ({"tools": [{**WEATHER, "strict": 1}]}, "tools[0]"),
         ({"tools": [{**WEATHER, "parameters": []}]}, "tools[0]"),
@@ -333,7 +397,7 @@ def test_effort_is_the_templates(shows, tiny):
         ({"tool_choice": "required"}, "tool_choice"),
         ({"text": {"format": {"type": "json_schema", "name": "a"}}}, "text.format.schema"),
         ({"text": {"format": {"type": "grammar"}}}, "text.format"),
-        ({"text": {"verbosity": "low"}}, "text.verbosity"),
+        ({"text": {"verbosity": "loud"}}, "text.verbosity"),
         ({"text": "a"}, "text"),
         ({"reasoning": "high"}, "reasoning"),
         ({"reasoning": {"effort": "huge"}}, "reasoning.effort"),
@@ -350,9 +414,9 @@ def test_effort_is_the_templates(shows, tiny):
         ({"metadata": {"a": "b" * 513}}, "metadata"),
         ({"max_output_tokens": 0}, "max_output_tokens"),
         ({"max_output_tokens": "a"}, "max_output_tokens"),
-        ({"truncation": "auto"}, "truncation"),
+        ({"truncation": "both"}, "truncation"),
         ({"background": True}, "background"),
-        ({"store": True}, "store"),
+        ({"store": 1}, "store"),
         ({"previous_response_id": "resp_1"}, "previous_response_id"),
         ({"conversation": "conv_1"}, "conversation"),
         ({"moderation": {"model": "m"}}, "moderation"),

@@ -1,0 +1,219 @@
+// Tools of /v1/responses as functions of a chat, and back. A tool of a namespace is the function NAMESPACE__NAME; a custom one,
+// which takes a text, a function of one string. Tools that OpenAI's servers run are left out, and told (field_rules.c).
+#include "api/field_table.h"
+#include "api/rewrite.h"
+#include "responses.h"
+
+#include <stdio.h>
+#include <string.h>
+
+// How the client knows the functions that are none for it: {NAME: {"name", "namespace"?, "custom"?}}.
+struct tool_reader {
+    json_t *functions, *foreign;
+};
+
+static bool has_type(const json_t *tool, const char *type) {
+    const char *its = json_name(field_get(tool, "type"));
+    return its && strcmp(its, type) == 0;
+}
+
+// The function of a name within a namespace, or NULL. A new reference; NULL: no memory.
+static json_t *flat_name(const json_t *name, const char *namespace) {
+    return namespace ? json_sprintf("%s__%s", namespace, json_string_value(name))
+                     : json_incref((json_t *)(uintptr_t)name);
+}
+
+static bool add_function(struct tool_reader *rd, json_t *function, const json_t *tool, const char *namespace,
+                         const char *param, struct api_error *e) {
+    const json_t *name = field_get(tool, "name");
+    bool custom = has_type(tool, "custom");
+    if (!function || json_object_set_new(function, "name", flat_name(name, namespace)) != 0)
+        return api_fail_memory(e);
+    if (!chat_check_function(function, param, e))
+        return false;
+    if (custom || namespace) {
+        json_t *known = json_pack("{s:O, s:s*, s:b}", "name", name, "namespace", namespace, "custom", custom);
+        if (json_object_set_new(rd->foreign, json_name(field_get(function, "name")), known) != 0)
+            return api_fail_memory(e);
+    }
+    json_t *whole = json_pack("{s:s, s:O}", "type", "function", "function", function);
+    return json_array_append_new(rd->functions, whole) == 0 || api_fail_memory(e);
+}
+
+// A function of one string. A regular expression holds it while it is sampled; a grammar is told to the model.
+static json_t *custom_function(const json_t *tool, const char *param, struct api_error *e) {
+    const json_t *format = field_get(tool, "format"), *definition = field_get(format, "definition"),
+                 *description = field_get(tool, "description");
+    const char *syntax = json_name(field_get(format, "syntax")), *says = json_string_value(description);
+    bool grammar = has_type(format, "grammar"), regex = grammar && syntax && strcmp(syntax, "regex") == 0;
+    if (format && !grammar && !has_type(format, "text")) {
+        api_fail(e, 400, "unsupported_parameter", param,
+                 "The 'format' of a tool must be of type text or grammar.");
+        return NULL;
+    }
+    if (grammar && (!json_is_string(definition) || !(regex || (syntax && strcmp(syntax, "lark") == 0)))) {
+        api_fail(e, 400, "invalid_type", param,
+                 "A grammar needs 'syntax', lark or regex, and 'definition', a string.");
+        return NULL;
+    }
+    json_t *input = json_pack("{s:s}", "type", "string"),
+           *function =
+               json_pack("{s:{s:s, s:{s:O}, s:[s], s:b}, s:b}", "parameters", "type", "object", "properties",
+                         "input", input, "required", "input", "additionalProperties", 0, "strict", regex);
+    if (regex)
+        json_object_set_new(input, "pattern", json_sprintf("^(?:%s)$", json_string_value(definition)));
+    else if (grammar)
+        json_object_set_new(input, "description",
+                            json_sprintf("Follows this Lark grammar:\n%s", json_string_value(definition)));
+    if (says)
+        json_object_set(function, "description", (json_t *)(uintptr_t)description);
+    json_decref(input);
+    return function;
+}
+
+// The members of a function beside its type.
+static json_t *plain_function(const json_t *tool) {
+    json_t *function = json_object(), *v;
+    const char *key;
+    json_object_foreach((json_t *)(uintptr_t)tool, key, v) {
+        if (strcmp(key, "type") != 0 && !json_is_null(v))
+            json_object_set(function, key, v);
+    }
+    return function;
+}
+
+static bool read_tool(struct tool_reader *rd, const json_t *tool, const char *namespace, const char *param,
+                      struct api_error *e);
+
+static bool read_namespace(struct tool_reader *rd, const json_t *tool, const char *param,
+                           struct api_error *e) {
+    const json_t *tools = field_get(tool, "tools");
+    const char *name = json_name(field_get(tool, "name"));
+    if (!name || !json_is_array(tools))
+        return api_fail(e, 400, "invalid_type", param, "A namespace needs 'name', and 'tools', a list.");
+    for (size_t i = 0; i < json_array_size(tools); i++) {
+        char where[64];
+        snprintf(where, sizeof where, "%s.tools[%zu]", param, i);
+        if (!read_tool(rd, json_array_get(tools, i), name, where, e))
+            return false;
+    }
+    return true;
+}
+
+static bool read_tool(struct tool_reader *rd, const json_t *tool, const char *namespace, const char *param,
+                      struct api_error *e) {
+    const char *type = json_name(field_get(tool, "type"));
+    if (!json_is_object(tool) || !type)
+        return api_fail(e, 400, "invalid_type", param, "A tool must be an object with a 'type'.");
+    if (tool_is_hosted(type))
+        return true;
+    if (strcmp(type, "namespace") == 0 && !namespace)
+        return read_namespace(rd, tool, param, e);
+    bool custom = strcmp(type, "custom") == 0;
+    if (!custom && strcmp(type, "function") != 0)
+        return api_fail(e, 400, "unsupported_parameter", param, "Tools of type '%.40s' are not supported.",
+                        type);
+    if (!json_name(field_get(tool, "name")))
+        return api_fail(e, 400, "missing_required_parameter", param, "A tool needs 'name', a string.");
+    json_t *function = custom ? custom_function(tool, param, e) : plain_function(tool);
+    bool ok = !e->status && add_function(rd, function, tool, namespace, param, e);
+    json_decref(function);
+    return ok;
+}
+
+json_t *responses_read_tools(const json_t *tools, json_t **foreign, struct api_error *e) {
+    struct tool_reader rd = {json_array(), json_object()};
+    bool ok = !tools || json_is_array(tools) ||
+              api_fail(e, 400, "invalid_type", "tools", "'tools' must be a list.");
+    for (size_t i = 0; ok && i < json_array_size(tools); i++) {
+        char param[32];
+        snprintf(param, sizeof param, "tools[%zu]", i);
+        ok = read_tool(&rd, json_array_get(tools, i), NULL, param, e);
+    }
+    *foreign = rd.foreign;
+    if (ok && rd.functions && rd.foreign)
+        return rd.functions;
+    json_decref(rd.functions);
+    api_fail_memory(e); // unless there is another reason
+    return NULL;
+}
+
+// ---- the choice
+
+// A tool has its name beside its type: as chat completions have it. NULL: no memory.
+static json_t *chat_choice(const json_t *tool) {
+    const json_t *name = field_get(tool, "name");
+    if (!json_name(name) || !(has_type(tool, "function") || has_type(tool, "custom")))
+        return json_deep_copy(tool);
+    return json_pack("{s:s, s:{s:o}}", "type", "function", "function", "name",
+                     flat_name(name, json_name(field_get(tool, "namespace"))));
+}
+
+bool responses_read_choice(json_t *chat, struct api_error *e) {
+    const json_t *v = field_get(chat, "tool_choice"), *list = field_get(v, "tools");
+    if (has_type(v, "function") || has_type(v, "custom"))
+        return rewrite_set(chat, "tool_choice", chat_choice(v), e);
+    if (!has_type(v, "allowed_tools"))
+        return true;
+    json_t *some = json_array();
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const json_t *tool = json_array_get(list, i);
+        const char *type = json_name(field_get(tool, "type"));
+        if (!type || !tool_is_hosted(type))
+            json_array_append_new(some, chat_choice(tool));
+    }
+    return rewrite_set(chat, "tool_choice",
+                       json_pack("{s:s, s:{s:O*, s:o}}", "type", "allowed_tools", "allowed_tools", "mode",
+                                 field_get(v, "mode"), "tools", some),
+                       e);
+}
+
+// ---- calls
+
+json_t *responses_call(const json_t *item, struct api_error *e) {
+    const json_t *id = field_get(item, "call_id"), *input = field_get(item, "input");
+    json_t *name = flat_name(field_get(item, "name"), json_name(field_get(item, "namespace")));
+    json_t *arguments = has_type(item, "custom_tool_call") ? json_pack("{s:O}", "input", input)
+                                                           : json_incref(json_object_get(item, "arguments"));
+    json_t *call = json_pack("{s:O, s:s, s:{s:o, s:o}}", "id", id, "type", "function", "function", "name",
+                             name, "arguments", arguments);
+    if (!call)
+        api_fail_memory(e);
+    return call;
+}
+
+void responses_custom_input(struct buf *arguments) {
+    json_t *object = json_loadb(arguments->data ? arguments->data : "", arguments->len, JSON_ALLOW_NUL, NULL);
+    const json_t *input = json_object_get(object, "input");
+    if (json_is_string(input)) {
+        buf_clear(arguments);
+        buf_add(arguments, json_string_value(input), json_string_length(input));
+    }
+    json_decref(object);
+}
+
+// ---- what the response repeats
+
+void responses_repeat_tools(struct buf *b, const json_t *tools) {
+    bool first = true;
+    buf_lit(b, ",\"tools\":[");
+    for (size_t i = 0; i < json_array_size(tools); i++) {
+        const json_t *tool = json_array_get(tools, i);
+        const char *type = json_name(field_get(tool, "type"));
+        if (!type || tool_is_hosted(type))
+            continue;
+        buf_str(b, first ? "" : ",");
+        first = false;
+        if (strcmp(type, "function") == 0) {
+            buf_lit(b, "{\"type\":\"function\"");
+            responses_repeat_field(b, tool, "name", "null");
+            responses_repeat_field(b, tool, "description", "null");
+            responses_repeat_field(b, tool, "parameters", "null");
+            responses_repeat_field(b, tool, "strict", "false");
+            buf_char(b, '}');
+        } else {
+            responses_write_json(b, tool);
+        }
+    }
+    buf_char(b, ']');
+}

@@ -21,8 +21,6 @@ bool responses_read_items(json_t *messages, const json_t *items, size_t first, s
 void responses_repeat(struct buf *b, const struct completion_request *r, const json_t *root);
 
 void responses_write_json(struct buf *b, const json_t *v);
-// ,"NAME":VALUE, or `without` where the body has none.
-void responses_repeat_field(struct buf *b, const json_t *root, const char *name, const char *without);
 // A page of the items that led to the response `id`, of which `items` is a JSON list (responses_list.c). after: the id of
 // an item; NULL: from the first, which is the last one where `newest_first`.
 void responses_write_items(struct buf *b, const char *id, const struct buf *items, size_t limit,
@@ -40,7 +38,6 @@ bool responses_read_choice(json_t *chat, struct api_error *e);
 json_t *responses_call(const json_t *item, struct api_error *e);
 // Turns the arguments of a custom tool's function into its input; what was cut stays as it is.
 void responses_custom_input(struct buf *arguments);
-void responses_repeat_tools(struct buf *b, const json_t *tools);
 
 // ---- out (responses_write.c)
 

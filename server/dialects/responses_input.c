@@ -1,4 +1,5 @@
 // Items of /v1/responses, in the words of a chat.
+#include "api/field_table.h"
 #include "responses.h"
 
 #include <limits.h>
@@ -220,7 +221,8 @@ void responses_write_json(struct buf *b, const json_t *v) {
     b->failed |= json_dump_callback(v, add_bytes, b, JSON_COMPACT | JSON_ENCODE_ANY) != 0;
 }
 
-void responses_repeat_field(struct buf *b, const json_t *root, const char *name, const char *without) {
+// ,"NAME":VALUE, or `without` where the body has none.
+static void repeat_field(struct buf *b, const json_t *root, const char *name, const char *without) {
     const json_t *v = field_get(root, name);
     buf_fmt(b, ",\"%s\":", name);
     if (v)
@@ -229,22 +231,47 @@ void responses_repeat_field(struct buf *b, const json_t *root, const char *name,
         buf_str(b, without);
 }
 
+// Functions as OpenAI's responses have them, with all members that are required there.
+static void repeat_tools(struct buf *b, const json_t *tools) {
+    bool first = true;
+    buf_lit(b, ",\"tools\":[");
+    for (size_t i = 0; i < json_array_size(tools); i++) {
+        const json_t *tool = json_array_get(tools, i);
+        const char *type = json_name(field_get(tool, "type"));
+        if (!type || tool_is_hosted(type))
+            continue;
+        buf_str(b, first ? "" : ",");
+        first = false;
+        if (strcmp(type, "function") == 0) {
+            buf_lit(b, "{\"type\":\"function\"");
+            repeat_field(b, tool, "name", "null");
+            repeat_field(b, tool, "description", "null");
+            repeat_field(b, tool, "parameters", "null");
+            repeat_field(b, tool, "strict", "false");
+            buf_char(b, '}');
+        } else {
+            responses_write_json(b, tool);
+        }
+    }
+    buf_char(b, ']');
+}
+
 void responses_repeat(struct buf *b, const struct completion_request *r, const json_t *root) {
     static const char *const labels[] = {"user", "safety_identifier", "prompt_cache_key"};
     const json_t *reasoning = field_get(root, "reasoning");
-    responses_repeat_field(b, root, "instructions", "null");
+    repeat_field(b, root, "instructions", "null");
     buf_lit(b, ",\"max_output_tokens\":");
     if (r->max_tokens != INT_MAX)
         buf_int(b, r->max_tokens);
     else
         buf_lit(b, "null");
     if (json_is_integer(field_get(root, "max_tool_calls")))
-        responses_repeat_field(b, root, "max_tool_calls", "null");
-    responses_repeat_field(b, root, "metadata", "{}");
+        repeat_field(b, root, "max_tool_calls", "null");
+    repeat_field(b, root, "metadata", "{}");
     buf_lit(b, ",\"model\":");
     json_quote(b, r->model, strlen(r->model));
-    responses_repeat_field(b, root, "parallel_tool_calls", "true");
-    responses_repeat_field(b, root, "previous_response_id", "null");
+    repeat_field(b, root, "parallel_tool_calls", "true");
+    repeat_field(b, root, "previous_response_id", "null");
     buf_lit(b, ",\"reasoning\":{\"effort\":");
     const json_t *effort = field_get(reasoning, "effort"), *summary = field_get(reasoning, "summary");
     if (effort)
@@ -259,14 +286,14 @@ void responses_repeat(struct buf *b, const struct completion_request *r, const j
     buf_lit(b, "},\"service_tier\":\"default\",\"temperature\":");
     json_float(b, r->sampling.temperature);
     buf_lit(b, ",\"text\":{\"verbosity\":\"medium\"");
-    responses_repeat_field(b, field_get(root, "text"), "format", "{\"type\":\"text\"}");
+    repeat_field(b, field_get(root, "text"), "format", "{\"type\":\"text\"}");
     buf_char(b, '}');
-    responses_repeat_field(b, root, "tool_choice", "\"auto\"");
-    responses_repeat_tools(b, field_get(root, "tools"));
+    repeat_field(b, root, "tool_choice", "\"auto\"");
+    repeat_tools(b, field_get(root, "tools"));
     buf_fmt(b, ",\"top_logprobs\":%d,\"top_p\":", r->logprobs > 0 ? r->logprobs : 0);
     json_float(b, r->sampling.top_p);
     buf_lit(b, ",\"truncation\":\"disabled\",\"background\":false");
     for (size_t i = 0; i < sizeof labels / sizeof *labels; i++)
         if (json_is_string(field_get(root, labels[i])))
-            responses_repeat_field(b, root, labels[i], "null");
+            repeat_field(b, root, labels[i], "null");
 }

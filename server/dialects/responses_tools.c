@@ -191,29 +191,3 @@ void responses_custom_input(struct buf *arguments) {
     }
     json_decref(object);
 }
-
-// ---- what the response repeats
-
-void responses_repeat_tools(struct buf *b, const json_t *tools) {
-    bool first = true;
-    buf_lit(b, ",\"tools\":[");
-    for (size_t i = 0; i < json_array_size(tools); i++) {
-        const json_t *tool = json_array_get(tools, i);
-        const char *type = json_name(field_get(tool, "type"));
-        if (!type || tool_is_hosted(type))
-            continue;
-        buf_str(b, first ? "" : ",");
-        first = false;
-        if (strcmp(type, "function") == 0) {
-            buf_lit(b, "{\"type\":\"function\"");
-            responses_repeat_field(b, tool, "name", "null");
-            responses_repeat_field(b, tool, "description", "null");
-            responses_repeat_field(b, tool, "parameters", "null");
-            responses_repeat_field(b, tool, "strict", "false");
-            buf_char(b, '}');
-        } else {
-            responses_write_json(b, tool);
-        }
-    }
-    buf_char(b, ']');
-}

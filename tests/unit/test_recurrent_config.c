@@ -295,8 +295,8 @@ static void test_nemotron(void **state) {
     };
     static const char *const words[] = {
         "layer 1 attends (key nemotron_h.attention.head_count_kv) and is a feed-forward, expected one",
-        "feed_forward_length is 8 for layer 3: expected 0, or 1 to 16777216, the same for every layer with "
-        "one",
+        ("feed_forward_length is 8 for layer 3: expected 0, or 1 to 16777216, the same for every layer with "
+         "one"),
         "feed_forward_length is -1 for layer 2",
         "layer 2 attends",
         "has 3 elements, expected one for each of 4 layers",

@@ -794,12 +794,11 @@ static void scenario_init(struct sim *m) {
                           .share = !one_in(8)};
     int each = bs == 16 ? between(2, 20) : bs == 4 ? between(3, 40) : between(8, 100); // blocks of a group
     int pool = each * bs < 120 ? each * bs : 120;
-    bool bounded = true, has_state = false; // no group keeps all tokens
+    bool bounded = true; // no group keeps all tokens
     for (int g = 0; g < k.num_groups; g++) {
         k.groups[g] = (struct kv_group_spec){
             .kind = shapes[shape].kinds[g], .window = between(1, one_in(2) ? 20 : 70), .chunked = one_in(3)};
         bounded &= k.groups[g].kind != KV_FULL;
-        has_state |= k.groups[g].kind == KV_STATE;
     }
     bool lengthy = bounded && one_in(2); // requests that are longer than the pool
     struct client **clients = malloc(sizeof m->clients);

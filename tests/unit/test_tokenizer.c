@@ -543,8 +543,8 @@ static void test_spaced(void **state) {
                                          "b",
                                          "ab",
                                          "\xe2\x96\x81",
-                                         "\xe2\x96\x81"
-                                         "ab"};
+                                         ("\xe2\x96\x81"
+                                          "ab")};
     static const char *const merges[] = {"a b", "\xe2\x96\x81 ab"};
     static const char *const pres[] = {"sarvam-moe", "granite-embed-multi-311m", "gemma4"};
     for (int i = 0; i < 3; i++) {

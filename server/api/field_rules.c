@@ -123,13 +123,23 @@ static void find_ignored_blocks(char *list, const struct served_model *m, const 
     }
 }
 
+// Adds a context longer than the server's, and a penalty of the last tokens alone: ours counts all.
+static bool add_limits(char *list, const struct served_model *m, const json_t *options) {
+    const json_t *context = json_object_get(options, "num_ctx"),
+                 *last = json_object_get(options, "repeat_last_n"),
+                 *penalty = json_object_get(options, "repeat_penalty");
+    return (json_integer_value(context) <= m->max_model_len || ignored_add(list, "options.", "num_ctx")) &&
+           (json_integer_value(last) <= 0 || !json_is_number(penalty) || json_number_value(penalty) == 1 ||
+            ignored_add(list, "options.", "repeat_last_n"));
+}
+
 static void find_ignored_options(char *list, const struct served_model *m, const json_t *root,
                                  unsigned where) {
     const json_t *messages = where & OLLAMA_CHAT ? json_object_get(root, "messages") : NULL,
                  *options = where & OLLAMA_EMBED ? NULL : json_object_get(root, "options");
     bool room = add_ignored(list, root, where, "", m) &&
                 add_effort(list, m, json_object_get(root, "think"), "think") &&
-                add_ignored(list, options, OLLAMA_OPTIONS, "options.", m);
+                add_ignored(list, options, OLLAMA_OPTIONS, "options.", m) && add_limits(list, m, options);
     for (size_t i = 0; i < json_array_size(messages) && room; i++)
         room = add_ignored(list, json_array_get(messages, i), OLLAMA_MESSAGE, "messages[].", m);
 }

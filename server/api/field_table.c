@@ -251,7 +251,7 @@ const struct field_rule field_rules[] = {
     READ("mirostat_eta", OPTIONS),
     READ("seed", OPTIONS),
     READ("stop", OPTIONS),
-    REFUSED("repeat_last_n", OPTIONS, EMPTY ", -1"),
+    READ("repeat_last_n", OPTIONS),
     REFUSED("tfs_z", OPTIONS, EMPTY ", 1"),
     REFUSED("penalize_newline", OPTIONS, EMPTY ", true"),
     HARMLESS("num_keep", OPTIONS, SHIFT),

@@ -47,16 +47,15 @@ const char *ollama_model(const struct served_model *m, const json_t *root, struc
 
 // ---- options
 
-static bool check_context(const struct served_model *m, const json_t *given, struct api_error *e) {
-    const json_t *v = field_get(given, "num_ctx");
-    if (!v)
+// Clients ask for a context of their own liking: a longer one than the server's is the server's, and told (field_rules.c).
+static bool check_integer(const json_t *given, const char *name, json_int_t least, struct api_error *e) {
+    const json_t *v = field_get(given, name);
+    char param[48];
+    snprintf(param, sizeof param, "options.%s", name);
+    if (!v || (json_is_integer(v) && json_integer_value(v) >= least))
         return true;
-    if (!json_is_integer(v))
-        return api_fail(e, 400, "invalid_type", "options.num_ctx", "'num_ctx' must be an integer.");
-    return json_integer_value(v) <= m->max_model_len ||
-           api_fail(e, 400, "out_of_range", "options.num_ctx",
-                    "'num_ctx' is %lld, and the server was started with a context of %d tokens.",
-                    (long long)json_integer_value(v), m->max_model_len);
+    return api_fail(e, 400, json_is_integer(v) ? "out_of_range" : "invalid_type", param,
+                    "'%s' must be an integer of at least %lld.", name, (long long)least);
 }
 
 static void name_option(struct api_error *e) {
@@ -65,8 +64,7 @@ static void name_option(struct api_error *e) {
     snprintf(e->param, sizeof e->param, "%s", name);
 }
 
-static bool rewrite_options(json_t *out, const struct served_model *m, const json_t *given,
-                            struct api_error *e) {
+static bool rewrite_options(json_t *out, const json_t *given, struct api_error *e) {
     if (!given)
         return true;
     if (!json_is_object(given))
@@ -75,10 +73,15 @@ static bool rewrite_options(json_t *out, const struct served_model *m, const jso
         name_option(e);
         return false;
     }
+    if (!check_integer(given, "num_ctx", 1, e) || !check_integer(given, "repeat_last_n", -1, e))
+        return false;
     for (int i = 0; i < NUM_OPTIONS; i++)
         if (!rewrite_copy(out, options[i], given, options[i], e))
             return false;
-    return check_context(m, given, e);
+    const json_t *last_n = field_get(given, "repeat_last_n");
+    if (last_n && json_integer_value(last_n) == 0) // a penalty of the last none
+        json_object_del(out, "repeat_penalty");
+    return true;
 }
 
 // ---- what chat and generate share
@@ -120,7 +123,7 @@ static bool rewrite_shared(json_t *out, const struct served_model *m, const json
     return model && rewrite_set(out, "model", json_string(model), e) &&
            rewrite_set(out, "stream",
                        stream && !json_is_null(stream) ? json_incref((json_t *)stream) : json_true(), e) &&
-           rewrite_options(out, m, field_get(root, "options"), e) &&
+           rewrite_options(out, field_get(root, "options"), e) &&
            rewrite_format(out, field_get(root, "format"), e);
 }
 

@@ -135,6 +135,14 @@ void get_version(struct app *app, struct http_request *request) {
     reply_json(request, &b);
 }
 
+// Ollama's clients refuse a server that tells an older one of theirs.
+void get_ollama_version(struct app *app, struct http_request *request) {
+    (void)app;
+    struct buf b = {0};
+    buf_fmt(&b, "{\"version\":\"0.20.0\",\"quire\":\"%s\"}", build_version);
+    reply_json(request, &b);
+}
+
 void get_tokenizer_info(struct app *app, struct http_request *request) {
     struct buf b = {0};
     write_tokenizer_info(&b, &app->model);

@@ -10,6 +10,7 @@ void get_livez(struct app *app, struct http_request *request);
 void get_readyz(struct app *app, struct http_request *request);
 void get_load(struct app *app, struct http_request *request);
 void get_version(struct app *app, struct http_request *request);
+void get_ollama_version(struct app *app, struct http_request *request);
 void get_tokenizer_info(struct app *app, struct http_request *request);
 void get_props(struct app *app, struct http_request *request);
 void get_slots(struct app *app, struct http_request *request);

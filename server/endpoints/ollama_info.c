@@ -95,6 +95,8 @@ static void write_shown(struct buf *b, const struct app *app) {
     write_details(b, info);
     buf_lit(b, ",\"model_info\":{\"general.architecture\":");
     json_quote(b, c->arch, strlen(c->arch));
+    buf_lit(b, ",\"general.basename\":");
+    json_quote(b, app->names.items[0], strlen(app->names.items[0]));
     buf_fmt(b,
             ",\"general.parameter_count\":%llu,\"%s.context_length\":%d,\"%s.embedding_length\":%d,"
             "\"%s.block_count\":%d,\"%s.vocab_size\":%d}",

@@ -66,7 +66,7 @@ static const struct route routes[] = {
     {.path = "/api/tags", .dialect = &ollama_chat, .get = get_ollama_tags},
     {.path = "/api/ps", .dialect = &ollama_chat, .get = get_ollama_ps},
     {.path = "/api/show", .dialect = &ollama_chat, .post = post_ollama_show},
-    {.path = "/api/version", .early = true, .dialect = &ollama_chat, .get = get_version},
+    {.path = "/api/version", .early = true, .dialect = &ollama_chat, .get = get_ollama_version},
     {.path = "/", .early = true, .kind = ROUTE_PAGE, .get = get_root},
     {BELOW("/page/", "{file}"), .early = true, .kind = ROUTE_PAGE, .get = get_page},
     {.path = "/v1/responses", COMPLETION(openai_responses)},

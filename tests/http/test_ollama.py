@@ -230,8 +230,20 @@ def test_models(client, tiny):
     for path in ("/api/show", "/api/chat", "/api/generate"):
         check_error(tiny.post(path, {"model": "llama3"}), 404, "llama3")
         check_error(tiny.post(path, {"model": ":latest"}), 404)
-    assert tiny.get("/api/version").json()["version"] == tiny.get("/version").json()["version"]
+    told = tiny.get("/api/version").json()
+    assert told["quire"] == tiny.get("/version").json()["version"] and [int(n) for n in told["version"].split(".")] >= [0, 14, 2]
     assert tiny.get("/").status == tiny.call("HEAD", "/").status == 200 and b"Quire" in tiny.get("/").body
+
+
+def test_options_that_clients_always_send(tiny):
+    """A context beyond the server's is the server's; a penalty of the last none is none, of the last 64 one of all, which is told."""
+    def say(**options):
+        reply = tiny.post("/api/chat", {"messages": HI, "stream": False, "options": {"temperature": 0, "num_predict": 12, **options}})
+        return reply.json()["message"]["content"], reply.header("x-quire-ignored")
+
+    plain, strong = say()[0], say(repeat_penalty=2)[0]
+    assert plain != strong and say(num_ctx=99999) == (plain, "options.num_ctx") and say(num_ctx=32, repeat_last_n=64) == (plain, None)
+    assert say(repeat_last_n=0, repeat_penalty=2) == (plain, None) and say(repeat_last_n=64, repeat_penalty=2) == (strong, "options.repeat_last_n")
 
 
 def test_what_is_not_done(client, tiny):
@@ -265,13 +277,13 @@ def test_any_type(tiny):
         ({"messages": [{"role": "user", "content": "x", "images": ["aGk="]}]}, "messages[0].images: "),
         ({"messages": [{"role": "assistant", "tool_calls": ["x"]}]}, "messages: "),
         ({"options": 1}, "options: "),
-        ({"options": {"num_ctx": 99999}}, "options.num_ctx: 'num_ctx' is 99999"),
+        ({"options": {"num_ctx": 0}}, "options.num_ctx: "),
         ({"options": {"num_ctx": "1"}}, "options.num_ctx: "),
         ({"options": {"temperature": 9}}, "options.temperature: "),
         ({"options": {"stop": [""]}}, "options.stop[0]: "),
         ({"options": {"num_predict": "x"}}, "options.num_predict: "),
         ({"options": {"mirostat": 1}}, "options.mirostat: "),
-        ({"options": {"repeat_last_n": 64}}, "options.repeat_last_n: "),
+        ({"options": {"repeat_last_n": -2}}, "options.repeat_last_n: "),
         ({"format": {"type": "nothing"}}, "format"),
         ({"format": "xml"}, "format: "),
         ({"tools": [{"type": "function", "function": {"name": "a b"}}]}, "tools[0]"),

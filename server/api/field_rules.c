@@ -1,6 +1,7 @@
 // What the rows of field_table.c mean for a body.
 #include "field_table.h"
 
+#include "fields.h"
 #include "messages.h"
 #include "rewrite.h"
 
@@ -35,6 +36,15 @@ bool tool_is_hosted(const char *type) {
                                         "tool_search"};
     for (size_t i = 0; i < sizeof types / sizeof *types; i++)
         if (strcmp(type, types[i]) == 0)
+            return true;
+    return false;
+}
+
+bool anthropic_tool_is_hosted(const char *type) {
+    static const char *const begins[] = {"web_search_", "web_fetch_", "code_execution_",
+                                         "advisor_",    "computer_",  "tool_search_tool_"};
+    for (size_t i = 0; i < sizeof begins / sizeof *begins; i++)
+        if (strncmp(type, begins[i], strlen(begins[i])) == 0)
             return true;
     return false;
 }
@@ -113,8 +123,15 @@ static void find_ignored_blocks(char *list, const struct served_model *m, const 
         room = ignored_add(list, "", "thinking");
     for (size_t i = 0; i < json_array_size(system) && room; i++)
         room = add_ignored(list, json_array_get(system, i), ANTHROPIC_BLOCK, "system[].", m);
-    for (size_t i = 0; i < json_array_size(tools) && room; i++)
-        room = add_ignored(list, json_array_get(tools, i), ANTHROPIC_TOOL, "tools[].", m);
+    if (room && field_get(json_object_get(root, "output_config"), "task_budget"))
+        room = ignored_add(list, "output_config.", "task_budget");
+    for (size_t i = 0; i < json_array_size(tools) && room; i++) {
+        const json_t *tool = json_array_get(tools, i);
+        const char *type = json_name(json_object_get(tool, "type"));
+        room = type && anthropic_tool_is_hosted(type)
+                   ? ignored_add(list, "tools.", type)
+                   : add_ignored(list, tool, ANTHROPIC_TOOL, "tools[].", m);
+    }
     for (size_t i = 0; i < json_array_size(messages) && room; i++) {
         const json_t *message = json_array_get(messages, i), *blocks = json_object_get(message, "content");
         room = add_ignored(list, message, ANTHROPIC_MESSAGE, "messages[].", m);

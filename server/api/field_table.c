@@ -199,6 +199,7 @@ const struct field_rule field_rules[] = {
     READ("tool_use_id", BLOCK),
     READ("content", BLOCK),
     READ("is_error", BLOCK),
+    READ("tool_name", BLOCK),
     HARMLESS("signature", BLOCK, LABEL),
     HARMLESS("citations", BLOCK, LABEL),
     HARMLESS("caller", BLOCK, LABEL),
@@ -210,6 +211,8 @@ const struct field_rule field_rules[] = {
     READ("defer_loading", TOOL),
     READ("allowed_callers", TOOL),
     HARMLESS("eager_input_streaming", TOOL, CHUNK),
+    HARMLESS("max_characters", TOOL, CHUNK),
+    HARMLESS("input_examples", TOOL, LABEL),
 
     // Ollama.
     READ("model", OLLAMA | VECTOR),

@@ -57,8 +57,10 @@ const struct field_rule *field_rule_find(const char *name, unsigned where); // N
 // Whether v, not null, is one of the rule's values; numbers are compared as numbers.
 bool field_rule_has(const struct field_rule *rule, const json_t *v);
 
-// Whether a tool of /v1/responses of that type runs on OpenAI's servers: here it is left out, and told.
+// Whether a tool of that type, of /v1/responses and of /v1/messages, runs on OpenAI's or Anthropic's servers: here it is left
+// out, and told.
 bool tool_is_hosted(const char *type);
+bool anthropic_tool_is_hosted(const char *type);
 // Refuses the first name of a body that a rule of that place (one of the above) refuses.
 bool fields_refuse(const json_t *root, unsigned where, struct api_error *e);
 // Sets the list, of IGNORED_SIZE, to the names of a body, NULL too, that have no effect. Returns ok, or false where

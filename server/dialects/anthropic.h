@@ -14,6 +14,11 @@ struct anthropic_extras {
 // Sets the members of `chat`, an object, to those of the chat completion that a body stands for.
 bool anthropic_rewrite(json_t *chat, const struct served_model *m, const json_t *root,
                        struct anthropic_extras *extras, struct api_error *e);
+// Of `tools` and `tool_choice` of a body (anthropic_tools.c). referenced: an object whose members are the deferred tools that
+// are to be seen.
+bool anthropic_rewrite_tools(json_t *chat, const json_t *tools, const json_t *referenced,
+                             struct api_error *e);
+bool anthropic_rewrite_choice(json_t *chat, const json_t *choice, struct api_error *e);
 // parse() of the dialect (anthropic_request.c).
 bool anthropic_parse(struct completion_request *r, const struct served_model *m, const char *body, size_t len,
                      struct api_error *e);

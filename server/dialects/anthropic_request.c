@@ -85,9 +85,10 @@ static bool only_text(void *parts, const struct block *b, struct api_error *e) {
 struct chat {
     const struct served_model *model;
     json_t *messages;
-    const char *role; // of the message being read
-    size_t begin;     // how many messages there were before it
-    bool billing;     // a line was left out
+    const char *role;   // of the message being read
+    size_t begin;       // how many messages there were before it
+    bool billing;       // a line was left out
+    json_t *referenced; // {name: true} of the deferred tools that results refer to
 };
 
 // The message that a role's blocks go to: the last one where that is of the message being read, or of the same role and
@@ -104,6 +105,19 @@ static json_t *message_of(struct chat *c, const char *role, struct api_error *e)
     return json_array_get(c->messages, n);
 }
 
+// A part of a tool's result: text, or the name of a tool that a search has found.
+static bool add_result_part(void *to, const struct block *b, struct api_error *e) {
+    struct chat *c = to;
+    json_t *parts = json_object_get(json_array_get(c->messages, json_array_size(c->messages) - 1), "content");
+    if (strcmp(b->type, "tool_reference") != 0)
+        return only_text(parts, b, e);
+    const json_t *name = text_of(b, "tool_name", e);
+    return name &&
+           (json_object_set_new(c->referenced, json_string_value(name), json_true()) == 0 ||
+            api_fail_memory(e)) &&
+           rewrite_append(parts, text_part(name), e);
+}
+
 // What a tool gave. Where it failed the model is told so in words: templates have no mark for that.
 static bool add_result(struct chat *c, const struct block *b, struct api_error *e) {
     const json_t *id = text_of(b, "tool_use_id", e), *content = field_get(b->value, "content"),
@@ -118,7 +132,7 @@ static bool add_result(struct chat *c, const struct block *b, struct api_error *
         return false;
     char where[100];
     snprintf(where, sizeof where, "%.80s.content", b->where);
-    return !content || each_block(content, where, only_text, parts, e);
+    return !content || each_block(content, where, add_result_part, c, e);
 }
 
 static bool add_call(json_t *message, const struct block *b, struct api_error *e) {
@@ -232,75 +246,6 @@ static bool read_prefill(json_t *chat, json_t *messages, struct api_error *e) {
     return rewrite_set(chat, "continue_final_message", json_true(), e);
 }
 
-// ---- tools
-
-static bool rewrite_tool(json_t *tools, const json_t *tool, const char *where, struct api_error *e) {
-    const json_t *kind = field_get(tool, "type"), *schema = field_get(tool, "input_schema"),
-                 *callers = field_get(tool, "allowed_callers");
-    const char *type = json_name(kind);
-    if (!json_is_object(tool))
-        return api_fail(e, 400, "invalid_type", where, "A tool must be an object.");
-    if (kind && !(type && strcmp(type, "custom") == 0))
-        return api_fail(e, 400, "unsupported_parameter", where,
-                        "Tools of type '%.60s' are not supported, only those with an 'input_schema'.",
-                        type ? type : "?");
-    if (!json_is_object(schema))
-        return api_fail(e, 400, schema ? "invalid_type" : "missing_required_parameter", where,
-                        "A tool needs 'input_schema', an object.");
-    if (json_is_true(field_get(tool, "defer_loading")))
-        return api_fail(e, 400, "unsupported_parameter", where, "'defer_loading' is not supported.");
-    if (callers && (json_array_size(callers) != 1 || !json_name(json_array_get(callers, 0)) ||
-                    strcmp(json_name(json_array_get(callers, 0)), "direct") != 0))
-        return api_fail(e, 400, "unsupported_parameter", where,
-                        "'allowed_callers' may only be [\"direct\"].");
-    json_t *function = json_pack("{s:O}", "parameters", schema);
-    static const char *const names[] = {"name", "description", "strict"};
-    bool ok = function || api_fail_memory(e);
-    for (size_t i = 0; i < sizeof names / sizeof *names && ok; i++)
-        ok = rewrite_copy(function, names[i], tool, names[i], e);
-    json_t *whole = json_pack("{s:s,s:O}", "type", "function", "function", function);
-    json_decref(function);
-    return rewrite_append(tools, whole, e) && ok;
-}
-
-static bool rewrite_tools(json_t *chat, const json_t *tools, struct api_error *e) {
-    if (!tools)
-        return true;
-    if (!json_is_array(tools))
-        return api_fail(e, 400, "invalid_type", "tools", "'tools' must be a list.");
-    if (!rewrite_set(chat, "tools", json_array(), e))
-        return false;
-    for (size_t i = 0; i < json_array_size(tools); i++) {
-        char where[32];
-        snprintf(where, sizeof where, "tools[%zu]", i);
-        if (!rewrite_tool(json_object_get(chat, "tools"), json_array_get(tools, i), where, e))
-            return false;
-    }
-    return true;
-}
-
-static bool rewrite_choice(json_t *chat, const json_t *choice, struct api_error *e) {
-    const char *type = json_name(field_get(choice, "type"));
-    const json_t *name = field_get(choice, "name"), *one = field_get(choice, "disable_parallel_tool_use");
-    if (!choice)
-        return true;
-    if (one && !json_is_boolean(one))
-        return api_fail(e, 400, "invalid_type", "tool_choice",
-                        "'disable_parallel_tool_use' must be true or false.");
-    if (json_is_true(one) && !rewrite_set(chat, "parallel_tool_calls", json_false(), e))
-        return false;
-    if (type && (strcmp(type, "auto") == 0 || strcmp(type, "none") == 0))
-        return rewrite_set(chat, "tool_choice", json_string(type), e);
-    if (type && strcmp(type, "any") == 0)
-        return rewrite_set(chat, "tool_choice", json_string("required"), e);
-    if (type && strcmp(type, "tool") == 0 && json_is_string(name))
-        return rewrite_set(chat, "tool_choice",
-                           json_pack("{s:s,s:{s:O}}", "type", "function", "function", "name", name), e);
-    return api_fail(
-        e, 400, "invalid_type", "tool_choice",
-        "'tool_choice' must be {\"type\": \"auto\"}, \"none\", \"any\", or \"tool\" with a 'name'.");
-}
-
 // ---- reasoning
 
 // That a model which never reasons is asked to is told (field_rules.c).
@@ -332,8 +277,6 @@ static bool rewrite_output(json_t *chat, const struct served_model *m, const jso
     const char *word = json_name(effort);
     if (config && !json_is_object(config))
         return api_fail(e, 400, "invalid_type", "output_config", "'output_config' must be an object.");
-    if (field_get(config, "task_budget"))
-        return api_fail(e, 400, "unsupported_parameter", "output_config", "'task_budget' is not supported.");
     if (format && !json_is_object(field_get(format, "schema")))
         return api_fail(e, 400, "invalid_type", "output_config.format",
                         "'format' must be an object with a 'schema'.");
@@ -369,24 +312,23 @@ bool anthropic_rewrite(json_t *chat, const struct served_model *m, const json_t 
     static const char *const same[][2] = {
         {"model", "model"}, {"max_tokens", "max_tokens"}, {"temperature", "temperature"}, {"top_p", "top_p"},
         {"top_k", "top_k"}, {"stream", "stream"},         {"stop_sequences", "stop"}};
-    struct chat c = {.model = m, .messages = json_array()};
-    if (!rewrite_set(chat, "messages", c.messages, e))
-        return false;
-    for (size_t i = 0; i < sizeof same / sizeof *same; i++)
-        if (!rewrite_copy(chat, same[i][1], root, same[i][0], e))
-            return false;
+    struct chat c = {.model = m, .messages = json_array(), .referenced = json_object(), .role = "system"};
     const json_t *system = field_get(root, "system");
-    bool says_nothing = json_is_string(system) && json_string_length(system) == 0;
-    c.role = "system";
-    if (system && !says_nothing && !each_block(system, "system", add_system_block, &c, e))
-        return false;
+    bool says_nothing = json_is_string(system) && json_string_length(system) == 0,
+         ok = rewrite_set(chat, "messages", c.messages, e);
+    for (size_t i = 0; i < sizeof same / sizeof *same && ok; i++)
+        ok = rewrite_copy(chat, same[i][1], root, same[i][0], e);
+    if (ok && system && !says_nothing)
+        ok = each_block(system, "system", add_system_block, &c, e);
     extras->billing = c.billing;
-    return rewrite_messages(&c, field_get(root, "messages"), e) && read_prefill(chat, c.messages, e) &&
-           rewrite_tools(chat, field_get(root, "tools"), e) &&
-           rewrite_choice(chat, field_get(root, "tool_choice"), e) &&
-           read_thinking(chat, m, field_get(root, "thinking"), &extras->hides_reasoning, e) &&
-           rewrite_output(chat, m, field_get(root, "output_config"), field_get(root, "output_format"), e) &&
-           check_edits(field_get(root, "context_management"), e);
+    ok = ok && rewrite_messages(&c, field_get(root, "messages"), e) && read_prefill(chat, c.messages, e) &&
+         anthropic_rewrite_tools(chat, field_get(root, "tools"), c.referenced, e) &&
+         anthropic_rewrite_choice(chat, field_get(root, "tool_choice"), e) &&
+         read_thinking(chat, m, field_get(root, "thinking"), &extras->hides_reasoning, e) &&
+         rewrite_output(chat, m, field_get(root, "output_config"), field_get(root, "output_format"), e) &&
+         check_edits(field_get(root, "context_management"), e);
+    json_decref(c.referenced);
+    return ok;
 }
 
 // What the chat's reader found wrong, in the words of this API.

@@ -94,7 +94,7 @@ static void fields(void **state) {
     completion_request_free(&c);
     static const struct {
         const char *body, *param;
-    } refused[] = {{"{'options':{'num_ctx':101}}", "options.num_ctx"},
+    } refused[] = {{"{'options':{'num_ctx':0}}", "options.num_ctx"},
                    {"{'prompt':'a','options':{'top_p':0}}", "options.top_p"},
                    {"{'prompt':'a','options':{'stop':['']}}", "options.stop[0]"},
                    {"{'prompt':'a','options':{'num_predict':'x'}}", "options.num_predict"},

@@ -1,4 +1,4 @@
-// What this binary is built from. base/build_id.cmake hashes the sources when they are compiled.
+// Version and build id of this binary. base/build_id.cmake hashes the sources when they are compiled.
 #pragma once
 
 #ifdef __cplusplus

@@ -62,7 +62,7 @@ ALWAYS_INLINE float lost(const float *x, const float *w, const float *q, int n, 
     return sum_lanes(acc);
 }
 
-// What a number's error counts: more for large numbers, README.md says why.
+// w = the weights of the errors of x: large values count more (base/README.md).
 static void weigh(float *w, const float *x, int n) {
     float acc[LANES] = {0};
     for (int i = 0; i < n; i += LANES)

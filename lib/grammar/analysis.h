@@ -1,4 +1,4 @@
-// What has to be known of expressions before they become a network.
+// Analyses of expressions before they become a network: facts, left recursion.
 #pragma once
 
 #include "expr.h"

@@ -73,9 +73,9 @@ expr gb_json_word(struct grammar_builder *b, enum literal_word word);
 // (EXPR of gb_never(): none). min to max (-1) items in all.
 expr gb_json_array(struct grammar_builder *b, const expr *first, int num_first, expr rest, int min, int max);
 
-// What a member of an object may be. Members are told apart by their keys: `keys` says for the text of a key (before it
-// is escaped) by its label which list of `lists` holds; the list names the kinds that the member may be one of (with
-// several, whichever fits). Keys that are not accepted do not occur.
+// A kind of members of an object. The automaton `keys` labels the text of a key (before escaping) with an index into
+// `lists`; the list there names the kinds that the member may have (with several, any that fits). Keys that the automaton
+// does not accept do not occur.
 struct member_kind {
     expr value;
     bool required; // at least one member is of this kind

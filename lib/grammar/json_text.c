@@ -1,4 +1,4 @@
-// What JSON looks like: blanks, strings, numbers, arrays, objects.
+// Expressions for the syntax of JSON: blanks, strings, numbers, arrays, objects.
 #include "expr.h"
 
 #include <stdlib.h>
@@ -126,7 +126,7 @@ expr gb_json_string(struct grammar_builder *b, int min, int max) {
                      quote);
 }
 
-// What follows the backslash; 0: the byte has no short escape.
+// The letter behind the backslash in the byte's short escape; 0: it has none.
 static char short_escape(int byte) {
     static const char to[128] = {
         ['\b'] = 'b', ['\f'] = 'f', ['\n'] = 'n', ['\r'] = 'r', ['\t'] = 't', ['"'] = '"', ['\\'] = '\\'};

@@ -353,7 +353,7 @@ static void follow(struct matcher *m, struct thread t) {
     }
 }
 
-// What ends a key: a thread for each kind that the member may be of.
+// At the end of a key: adds a thread for each kind that the member may be of.
 static void end_key(struct matcher *m, const struct thread *t, const struct net_object *n) {
     const struct frame f = m->frames[t->stack];
     int32_t label = n->o->keys->label[t->sub];

@@ -38,7 +38,7 @@ int matcher_takes_plain(const struct matcher *m, int32_t state);
 // nothing is forgotten.
 bool matcher_keep(struct matcher *m, int32_t *states, size_t num);
 size_t matcher_bytes(const struct matcher *m);
-// What a user keeps for a state: a number, 0 at first.
+// The caller's own value for a state, 0 at first.
 int32_t *matcher_note(struct matcher *m, int32_t state);
 
 // Work is counted in threads that arrive somewhere, about 50 ns each: all that was ever done.

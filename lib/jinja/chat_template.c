@@ -103,7 +103,7 @@ struct chat_value *chat_list(struct chat_arena *a) {
     return l ? new_value(a, value_of_list(V_LIST, l)) : NULL;
 }
 
-// What was missing when a value was made is found when it is used: the arena is marked, rendering fails.
+// Marks the arena as full: a value that could not be made is found when it is used, and rendering fails.
 static void out_of_memory(struct chat_arena *a) { a->limit = 0; }
 
 void chat_list_add(struct chat_arena *a, struct chat_value *list, struct chat_value *v) {

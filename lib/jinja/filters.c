@@ -25,7 +25,7 @@ static int64_t int_arg(struct jinja *j, struct value v, int64_t absent) {
     return as_int(v);
 }
 
-// What select, reject and map go through: nothing, if the value is false.
+// The items that select, reject and map iterate over: none, if the value is false.
 static struct list *items_if_true(struct jinja *j, struct value v) {
     return value_truth(v) ? value_items(j, v) : list_new(j);
 }
@@ -47,7 +47,7 @@ static struct value attr_path(struct jinja *j, struct value item, struct value p
     return item;
 }
 
-// What a sort compares: the attribute where one is is_given, without case unless told.
+// The key that a sort compares: the attribute if one is given; case is ignored unless case_sensitive.
 static struct value sort_key(struct jinja *j, struct value v, struct value attribute, bool case_sensitive) {
     if (is_given(attribute) && attribute.kind == V_STRING && attribute.s->len &&
         memchr(attribute.s->p, ',', attribute.s->len)) {

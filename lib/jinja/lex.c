@@ -239,7 +239,7 @@ static int two_char_op(const struct lexer *l) {
     return 0;
 }
 
-// What stands between the marks of a variable or a block.
+// Lexes the text between the marks of a variable or a block.
 static void lex_inside(struct lexer *l, size_t begin, bool block) {
     char open[JINJA_MAX_NESTING];
     size_t depth = 0;

@@ -1,4 +1,4 @@
-// What operators and brackets do to values.
+// Operators, attributes, items and slices of values.
 #pragma once
 
 #include "value.h"

@@ -1,4 +1,4 @@
-// What lexer and parser share: the memory of a template, and how reading it fails.
+// Shared by lexer and parser: the memory of a template, and the exit where reading it fails.
 #pragma once
 
 #include "arena.h"

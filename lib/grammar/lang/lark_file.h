@@ -1,4 +1,4 @@
-// What a Lark grammar defines. One owner.
+// The definitions of a Lark grammar. One owner.
 #pragma once
 
 #include "lark_tokens.h"
@@ -13,7 +13,7 @@ struct lark_definition {
     char *pattern; // a regular expression; NULL: not made yet
     size_t pattern_len;
     bool in_progress;
-    // What it became; EXPR_NONE: nothing yet.
+    // the expression made of it; EXPR_NONE: not made yet
     expr made;
 };
 

@@ -57,7 +57,7 @@ static int32_t add_node(struct expand *x, const struct row *row) {
     return node < 0 ? 0 : x->d->num_states + node;
 }
 
-// What takes any `num` bytes of the inside of a code point, and leads to `to`.
+// A node that accepts any `num` continuation bytes of a code point, and leads to `to`.
 static int32_t full_node(struct expand *x, int num, int32_t to) {
     for (; num > 0; num--)
         to = add_node(x, &(struct row){1, {{0x80, 0xbf, to}}});

@@ -1,4 +1,4 @@
-// What makes automata, and automata of automata.
+// Constructors of automata, and operations on them.
 #include "dfa_build.h"
 #include "int_sets.h"
 
@@ -12,7 +12,7 @@ static void *no_memory(struct err *err) {
 
 // ---- lengths
 
-// What a code point begins with, and the states in which the rest of it is read.
+// The ranges of a code point's first byte, and the states that read the rest of it.
 enum { TAIL_1, TAIL_2, TAIL_E0, TAIL_ED, TAIL_3, TAIL_F0, TAIL_F4, NUM_TAILS };
 static const struct {
     unsigned char first, last;

@@ -340,8 +340,8 @@ static int take_repeat(struct parser *p, int *min, int *max) {
 
 static int parse_alt(struct parser *p, int depth);
 
-// What stands between (? and the body of a group: sets *look, *negated. 0: the group has a body, 1: it was flags alone,
-// -1 with err.
+// Parses between (? and the body of a group; sets *look, *negated. 0: the group has a body, 1: it has flags alone, -1 with
+// err.
 static int take_group_kind(struct parser *p, bool *look, bool *negated, int at) {
     if (skip(p, ":"))
         return 0;
@@ -460,7 +460,7 @@ static int parse_seq(struct parser *p, int depth) {
         int term = parse_term(p, depth);
         if (term < 0)
             return -1;
-        // What stands in a group without need stands here, so that anchors and looks are found at its begin.
+        // A sequence that needs no group is inlined, so that anchors and looks are found at its begin.
         const struct regex_node node = p->t->nodes[term];
         bool ok = node.kind == REGEX_SEQ || push(p, term);
         for (int i = 0; ok && node.kind == REGEX_SEQ && i < node.num; i++)

@@ -27,7 +27,7 @@ struct array_draft {
 
 static bool is_none(const struct fact *f) { return f->kind == FACT_CONTAINS && f->max == 0; }
 
-// What item i has to be, or where i is -1, an item behind all others.
+// The goal of item i; i -1: of the items behind all others.
 static goal item_goal(struct schema *s, const struct clause *c, int64_t i) {
     int n = 0;
     for (const struct fact_list *l = c->facts; l; l = l->next)

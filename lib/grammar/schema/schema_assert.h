@@ -1,5 +1,5 @@
-// What schema_say.c and schema_assert.c share: one schema, or its negation, that is asked what it says of a value of one
-// type. With `negated` a function adds alternatives to p->choice: the ways in which its keywords may not hold.
+// Shared by schema_say.c and schema_assert.c: the translation of one schema, or its negation, for values of one type.
+// With `negated` a function adds alternatives to p->choice: the ways in which its keywords may not hold.
 #pragma once
 
 #include "schema_keywords.h"

@@ -9,7 +9,7 @@ atom value_atom(const struct schema *s, const struct jdoc_value *v, bool negated
     return (atom)(v - s->doc.values) << 2 | 2 | negated;
 }
 
-// What stands for v alone: the target of a $ref without siblings, the schema that `not` negates.
+// The schema that v alone refers to: the target of a $ref without siblings, the schema that `not` negates.
 static const struct jdoc_value *follow(struct schema *s, const struct jdoc_value *v, bool *negated) {
     const struct jdoc_value *ref = schema_get(s, v, "$ref");
     if (ref && (v->len == 1 || schema_draft(s, v) <= DRAFT_7))

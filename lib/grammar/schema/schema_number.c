@@ -1,6 +1,6 @@
 // Forms of numbers: automata over decimals that keep one small state for each constraint.
 //
-// What a constrained number takes are decimals without exponents: 1e2 is not taken where a bound holds.
+// A constrained number accepts decimals without exponents: a bound refuses 1e2.
 #include "schema_decimal.h"
 #include "schema_explore.h"
 #include "schema_state.h"

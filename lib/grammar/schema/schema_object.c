@@ -91,7 +91,7 @@ static bool add_names(struct object_draft *d, const struct node_list *l) {
     return true;
 }
 
-// What all names have to be. true with d->keys NULL: anything.
+// Sets d->keys to the strings that every name must match; NULL: any name.
 static bool read_keys(struct object_draft *d) {
     const struct atom_list *atoms = NULL;
     bool any = true;
@@ -171,7 +171,7 @@ static bool draft_read(struct object_draft *d) {
     return read_keys(d);
 }
 
-// What members of each name have to be. *may false: one that is required cannot be.
+// Sets the goal of the members of each name. *may false: a required member can have no value.
 static bool goals_of_names(struct object_draft *d, bool *may) {
     struct schema *s = d->s;
     int required = 0;

@@ -465,7 +465,7 @@ const struct jdoc_value *schema_resolve(struct schema *s, const struct jdoc_valu
                         found ? "" : ", and nothing else is loaded");
         return NULL;
     }
-    // What a dynamic reference means depends on the path to it, unless there is one place only that it can mean.
+    // The target of a dynamic reference depends on the path to it, unless there is only one candidate.
     bool recursive = strcmp(keyword, "$recursiveRef") == 0;
     if (recursive || (strcmp(keyword, "$dynamicRef") == 0 && anchor && anchor->dynamic)) {
         struct text_view name = recursive ? (struct text_view){"", 0} : anchor->name;

@@ -1,4 +1,4 @@
-// What the files schema*.c share: a JSON Schema on its way to expressions.
+// Shared state of the files schema*.c, which compile a JSON Schema to expressions.
 //
 // A schema, or its negation, is an atom; a goal is a set of atoms that hold together. A goal is expanded for each JSON
 // type to forms: conjunctions of facts about one value of that type, of which any may hold. Facts name goals for the
@@ -6,11 +6,11 @@
 //
 //   schema_read.c   the document: keywords, resources, $ref, JSON pointers for messages
 //   schema_uri.c    URI references
-//   schema_keywords.c what a schema's keywords are, and their shapes
+//   schema_keywords.c the keywords of a schema, and their shapes
 //   schema_goal.c   goals: hash-consing, which are empty
-//   schema_say.c    what the keywords of a schema say of a value of one type, and what their negation says
-//   schema_assert.c those keywords that speak of one type
-//   schema_unevaluated.c what unevaluatedProperties and unevaluatedItems say
+//   schema_say.c    keywords that apply schemas to the same value, and negations, to facts and choices
+//   schema_assert.c keywords for one type, likewise
+//   schema_unevaluated.c unevaluatedProperties and unevaluatedItems, likewise
 //   schema_keys.c   automata of the names of members
 //   schema_members.c the members of an object by name
 //   schema_clause.c facts and choices
@@ -216,7 +216,7 @@ bool schema_read(struct schema *s, const char *text, size_t len);
 // The value of a keyword, null too; NULL: absent.
 const struct jdoc_value *schema_get(const struct schema *s, const struct jdoc_value *v, const char *keyword);
 enum draft schema_draft(const struct schema *s, const struct jdoc_value *v);
-// What `$ref`, `$dynamicRef` or `$recursiveRef` of v, whose value is `ref`, stands for; NULL: failed.
+// The target of `$ref`, `$dynamicRef` or `$recursiveRef` of v, whose value is `ref`; NULL: failed.
 const struct jdoc_value *schema_resolve(struct schema *s, const struct jdoc_value *v, const char *keyword,
                                         const struct jdoc_value *ref);
 enum json_type schema_type(const struct jdoc_value *v);
@@ -268,7 +268,7 @@ bool atom_excludes(struct schema *s, atom a, enum json_type type);
 
 // ---- schema_unevaluated.c
 
-// What unevaluatedProperties and unevaluatedItems say, once all else has been read.
+// Adds the facts of unevaluatedProperties and unevaluatedItems, after all other keywords.
 bool clause_say_unevaluated(struct schema *s, enum json_type type, struct clause *c);
 
 // ---- schema_expand.c, schema_write.c: for `expand` and `write`

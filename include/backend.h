@@ -1,4 +1,4 @@
-// What a device must do: the seam between the model code and CPU, CUDA, or the reference.
+// The operations of a device: the seam between the model code and CPU, CUDA, or the reference.
 //
 // The operations are the phases of a transformer layer: coarse enough that a backend can fuse, fine enough
 // that engine/forward.c reads like the paper. Phases return void, are ordered after one another, never
@@ -34,7 +34,7 @@ struct backend_host { // what a module may ask of the binary that loaded it
 };
 
 struct device_config {
-    // What this device computes; outlives the device. With ranks it is the rank's part: its heads, its kv
+    // The model that this device computes; outlives the device. With ranks it is the rank's part: its heads, its kv
     // heads, the most rows of gate that any layer of a spec has; vocab is whole.
     const struct model_config *model;
     int num_threads; // CPU: kernel threads, the calling one included; 0: cpus_here()
@@ -276,7 +276,7 @@ struct step {
     void *masks_arg;
 };
 
-// What layers with experts did in a step, all layers that the device has added up; of the experts of all ranks.
+// Counters of the layers with experts in a step, summed over the device's layers; of the experts of all ranks.
 struct expert_counts {
     uint64_t rows;    // that experts multiplied: tokens, each once for each of its experts
     uint64_t reads;   // experts that had any, so that their weights were read

@@ -131,7 +131,7 @@ enum status engine_collect(struct engine *e, struct step_result *result, struct 
 // A mask that is not there when its step needs it is late: its item gives ITEM_LATE, and the engine goes on with the mask
 // beside later steps. A request whose late mask is there, each once; NULL: none. Engine thread.
 struct request *engine_take_ready(struct engine *e);
-// What to call, on a thread of the engine's, when there is one more. Before the first launch.
+// Sets the function that a thread of the engine calls when there is one more. Before the first launch.
 void engine_notify_masks(struct engine *e, void (*notify)(void *arg), void *arg);
 // Asks nothing more of the request's filter: before it is freed. No step in flight names it. Engine thread.
 void engine_forget(struct engine *e, const struct request *r);

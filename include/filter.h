@@ -1,5 +1,4 @@
-// What decides with a model which tokens come next: filters, which forbid some, and drafters, which guess them; and what
-// these may know of the tokens.
+// Filters, which forbid some of the next tokens, and drafters, which guess them; and the tokens' texts, as both see them.
 #pragma once
 
 #include "token.h"
@@ -13,7 +12,8 @@ extern "C" {
 
 enum { MAX_DRAFTS = 8 }; // tokens of one request that a step verifies
 
-// What a filter says of a mask. MORE: it is not whole yet, ask again. LIMIT: it never will be, it takes too much.
+// A filter's answer about a mask. MORE: it is not whole yet, ask again. LIMIT: it will never be whole, it takes too much
+// work.
 enum mask_result { MASK_DONE, MASK_MORE, MASK_LIMIT };
 
 // A grammar: which tokens may come next. Owned by the request; never called by the scheduler. request_free()
@@ -48,7 +48,7 @@ struct drafter {
 struct vocabulary {
     const void *state;
     int size; // tokens are 0..size - 1
-    // What a token adds to a text; of a control token nothing, or its name where `named`. Not NUL-terminated.
+    // The bytes that a token adds to a text; a control token adds none, or with `named` its name. Not NUL-terminated.
     const char *(*bytes)(const void *state, token_id token, bool named, size_t *len);
     bool (*is_end)(const void *state, token_id token);     // it ends the text
     bool (*is_control)(const void *state, token_id token); // it is no text

@@ -103,7 +103,7 @@ struct kv_cache {
     uint32_t clock; // the owner sets it, in any unit; nothing is decided by it
 };
 
-// What one sequence has of one group.
+// The pages of one sequence in one group.
 struct block_table {
     block_id *ids;  // (cap)
     int first;      // entries before it are KV_NONE: given back, or not needed since a prefix hit
@@ -111,7 +111,7 @@ struct block_table {
     block_id saved; // KV_STATE: its copy before a step that may be rolled back
 };
 
-// What one sequence has of the cache.
+// The pages of one sequence in all groups, and the hash of its leading blocks.
 struct kv_seq {
     struct block_table tables[KV_MAX_GROUPS];
     int len, cap;           // blocks, of every table

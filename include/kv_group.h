@@ -1,4 +1,4 @@
-// What the cache's bookkeeping, the model and the devices say alike of the pages of the KV cache.
+// KV groups and pages, as the cache's bookkeeping, the model and the devices share them.
 //
 // One pool of equal pages serves every layer. Layers that keep the same kind of state form a group; a group has a block
 // table per sequence, and a page of it holds what all layers of the group keep of block_size tokens.

@@ -122,7 +122,9 @@ enum gating {              // how scores come of the router's logits (kernels/RE
     GATING_IN_TURN, // of each chosen one among those left that are near it (SparseMixer, 2024)
 };
 
-// What follows attention: act(gate) * up, down; without a gate act(up), down; or the weighted sum of that of some experts.
+// The feed-forward of a layer, or of each expert, whose results are summed by their weights:
+//   h = act(gate(x)) * up(x); no_gate: act(up(x))
+//   y = down(h)
 struct ffn_spec {
     int index;  // its place in model_config.ffn
     int hidden; // F; of one expert where there are some; 0: the layer has none
@@ -223,7 +225,7 @@ struct model_config {
     bool norm_bias;      // norms, but those of q and k, are weight and bias
     bool head_bias;      // and so is the head
     bool tied;           // the head is the embedding table
-    // What is added to the scaled rows of the embedding, which then have a norm of their own (with embed_norm)
+    // Tables whose rows are added to the scaled rows of the embedding; with embed_norm the sum has a norm of its own
     int positions;   // rows of a table of positions; 0: none
     int token_types; // rows of a table of types; 0: none
     bool embed_norm;

@@ -10,7 +10,7 @@ enum pooling {
     NUM_POOLINGS,
 };
 
-// What flags and responses call it.
+// Its name in flags and responses.
 static inline const char *pooling_name(enum pooling p) {
     static const char *const names[NUM_POOLINGS] = {"none", "mean", "cls", "last", "rank"};
     return names[p];

@@ -20,7 +20,7 @@ enum { PROCESSES_MAX = 16 };
 
 struct processes;
 
-// What the launcher's environment says.
+// This process's place among those that a launcher started, from the environment.
 struct launch {
     const char *launcher; // "mpirun", "srun", "PMIx"; NULL: none, or of one process
     int process;          // of this one, from 0

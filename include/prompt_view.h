@@ -1,5 +1,5 @@
-// What the engine would do with a prompt, or did with one, without running it: how much of it is cached, why no more is,
-// and when its first token would come. Asked as engine_view.h says.
+// Explains a prompt without running it: how much of it is cached, why no more is, and when its first token would come; or
+// how it was when a request began. Asked as engine_view.h says.
 #pragma once
 
 #include "service.h"

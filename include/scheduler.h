@@ -42,7 +42,7 @@ struct sched_config {
     bool async;
 };
 
-// What a step did to one request. A value: safe to hand to another thread.
+// An event of one request: a token, or its end. A value: safe to hand to another thread.
 //
 // A request has exactly one event whose finish is not FINISH_NONE, its last. It carries the last token (a
 // stop token too), unless a later plan already names the request: then the token comes at once with
@@ -91,7 +91,7 @@ enum status sched_add(struct scheduler *s, struct request *r);
 const struct plan *sched_step(struct scheduler *s, int max_chunk);
 
 // Running requests that decode, or will when their steps in flight have ended; not those whose prompts go on.
-// What the next plan's num_decoding would be.
+// This is the next plan's num_decoding.
 int sched_num_decoding(const struct scheduler *s);
 
 // Applies the outcome of the oldest unresolved plan, which is plan_id (CHECK): resolves tokens, publishes

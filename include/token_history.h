@@ -1,5 +1,5 @@
-// What a request's own tokens say about its next: DRY, repeated n-grams, bad words. Worked out on the host, once for all
-// backends, as additions to logits.
+// Turns a request's own tokens into additions to the next logits: DRY, repeated n-grams, bad words. On the host, once for
+// all backends.
 #pragma once
 
 #include "token_counts.h"

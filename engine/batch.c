@@ -308,7 +308,7 @@ static void compute_masks(struct mask_job *m, int vocab, int64_t *work) {
         f->rollback(f->state, accepted);
 }
 
-// What one mask does not take of its share is the others'.
+// Computes the masks within STEP_WORK; work that one mask leaves of its part goes to the later ones.
 void batch_masks(struct batch *b) {
     int64_t left = STEP_WORK;
     for (int i = 0; i < b->num_masks; i++) {

@@ -32,7 +32,7 @@ struct mask_job {
     const token_id *drafts; // (num_drafts) the request's
     int num_drafts;
     uint32_t *bits; // (1 + num_drafts, words) in `packed`
-    // What came of it: the rows, from the first on, whose masks are there. The others are not used.
+    // Result: the leading rows whose masks are computed. The others are not used.
     int num_done;
     bool limit; // MASK_LIMIT for the first
 };

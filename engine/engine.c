@@ -24,8 +24,8 @@
 #include <string.h>
 #include <sys/random.h>
 
-// What tables and queues are sized for where the user names no length: a file may claim any context, and a
-// table per position must not take gigabytes for the claim.
+// Tables and queues are sized for this length if the user names none: a file may claim any context, and a table per
+// position must not take gigabytes for the claim.
 enum { DEFAULT_MAX_LEN = 131072 };
 
 // Recurrent state: tokens between two snapshots of a sequence. Each is as large as a block's keys and values, and saves
@@ -349,7 +349,7 @@ static enum status load_weights(struct engine *e, const struct engine_config *c,
     return load_into(e, c, config, floats, err);
 }
 
-// What opening has found out before there is a device.
+// Choices that opening has made before there is a device.
 struct opening {
     struct ranks_config ranks;
     enum dtype floats, dtype;
@@ -623,7 +623,7 @@ static struct engine_step *find_step(struct engine *e, uint64_t plan_id) {
     return &e->steps[plan_id % (uint64_t)e->num_steps];
 }
 
-// What a device calls before it reads the masks of a step.
+// A device calls this before it reads the masks of a step.
 static void wait_for_masks(void *arg) {
     const struct engine_step *step = arg;
     mask_worker_wait(step->masks, step->batch.ticket);

@@ -154,7 +154,7 @@ static void say_memory(const struct out *o, const struct model_config *c, uint64
     }
 }
 
-// What may follow --tensor-parallel-size and --pipeline-parallel-size.
+// Prints the values that --tensor-parallel-size and --pipeline-parallel-size may have.
 static void say_ranks(const struct out *o, const struct model_config *c, const struct model_file *f) {
     struct shard_blocks blocks;
     char sizes[32] = "";

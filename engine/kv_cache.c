@@ -575,7 +575,7 @@ static int check_seq(const struct kv_cache *kv, const struct kv_seq *seq) {
             const struct kv_block *b = &kv->blocks[id];
             if (i < t->first || b->group != g)
                 broken = 6;
-            // What is not yet hashed may still be written, so it is neither published nor shared.
+            // A block that is not hashed yet may still be written, so it is neither published nor shared.
             else if (i >= seq->num_hashed && (b->published || b->ref != 1))
                 broken = 2;
         }

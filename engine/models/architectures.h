@@ -1,5 +1,5 @@
-// What Quire knows of each architecture, as data: which keys of a file give which hyperparameter, which flags hold,
-// which tensors there are and in which shapes. An architecture of known mathematics is a row here.
+// The architectures as data: the keys of a file for each hyperparameter, the traits, the tensors and their shapes. An
+// architecture of known mathematics is a row here.
 #pragma once
 
 #include "backend.h"
@@ -179,7 +179,7 @@ struct arch_experts {
     float near; // ffn_spec.near
 };
 
-// What an architecture's files have, or how they call it: which slots are its own.
+// Traits of an architecture's files: the tensors they have, or the names they use. They choose its slots.
 enum trait {
     TRAIT_QK_NORM = 1,
     TRAIT_FFN_NORM_NAME = 2, // the norm before the feed-forward is `post_attention_norm`
@@ -275,7 +275,7 @@ extern const struct extra_tensor arch_extras[];
 // NULL: unknown. len: of the name.
 const struct arch *arch_find(const char *name, size_t len);
 const struct arch *arch_at(int i); // NULL behind the last
-// What Quire lacks for an unknown architecture, or model_type of folders, that people know, as ": ..."; else "".
+// ": ..." with what Quire lacks for a well-known architecture, or model_type of folders, that it does not know; else "".
 const char *arch_lacks(const char *name, size_t len);
 
 // Whether its files may have a hyperparameter with `of_some`, or must.
@@ -291,7 +291,8 @@ const struct weight_slot *arch_slot_at(const struct arch *a, size_t field);
 // The slot of a role, the first one.
 const struct weight_slot *arch_slot(const struct arch *a, enum weight_role role);
 enum { TENSOR_NAME_BYTES = 64, FUSED_PART = -1 };
-// What a file calls a part of a slot, or its bias; part FUSED_PART: the tensor of all parts. layer: ignored outside the layers. Returns buf.
+// The file's name of a part of a slot, or of its bias; part FUSED_PART: the tensor of all parts. layer: ignored outside
+// the layers. Returns buf.
 const char *arch_tensor_name(const struct weight_slot *s, int part, bool bias, int layer,
                              char buf[TENSOR_NAME_BYTES]);
 

@@ -69,7 +69,7 @@ static bool read_latent(struct config_reader *r) {
     return true;
 }
 
-// What layers with a window have in place of the others' sizes.
+// Reads the head sizes of layers with a window, where they differ from the others'.
 static bool read_window_heads(struct config_reader *r) {
     struct hparams *h = &r->h;
     if (!config_read(r, H_WINDOW_KEY_DIM))

@@ -1,5 +1,4 @@
-// What the parts of model_config.c share: a configuration as it is being read. Functions that give a bool have set
-// r->err where it is false.
+// Shared by the parts of model_config.c: a configuration while it is read. Functions that return false have set r->err.
 #pragma once
 
 #include "architectures.h"
@@ -57,7 +56,7 @@ bool config_has_experts(const struct config_reader *r, int layer);
 bool config_heads(struct config_reader *r);
 // 0 stands for the usual one, as in llama.cpp.
 bool config_attn_scale(struct config_reader *r);
-// What recurrent layers keep and how.
+// The sizes and kind of recurrent layers.
 bool config_mix(struct config_reader *r);
 // W, and which layers have it: windowed (L). Qwen's own configurations name them; in a file that is the pattern.
 bool config_window(struct config_reader *r, bool *windowed);

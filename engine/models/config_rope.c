@@ -58,7 +58,7 @@ static bool read_temperature(struct config_reader *r) {
     return config_read(r, H_ATTN_TEMP_STEP);
 }
 
-// What the scaling of this kind needs beside the factor.
+// Reads the keys that this kind of scaling needs beside the factor.
 static bool read_scaling(struct config_reader *r) {
     struct rope_config *rope = &r->h.rope;
     bool llama3 = rope->scaling == ROPE_LLAMA3, yarn = rope->scaling == ROPE_YARN;

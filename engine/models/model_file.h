@@ -70,7 +70,7 @@ struct model_file_ops {
     // The name of the file in which an address lies, and *at becomes its byte there. NULL: there is one file.
     const char *(*place)(const struct model_file *f, uint64_t *at);
     void (*close)(struct model_file *f); // frees all but what model_file.c made
-    // What the file would call a tensor of this name. false: the same. NULL: always the same.
+    // The file's own name for the tensor `name`. false: the same. NULL: always the same.
     bool (*label)(const struct model_file *f, const char *name, char *buf, size_t size);
 };
 
@@ -101,7 +101,7 @@ const char *model_file_pread(int fd, uint64_t at, uint64_t bytes, void *dst, uin
 
 // ---- tensors
 
-// What the file calls a tensor.
+// The file's own name of a tensor.
 static inline struct text_view model_tensor_label(const struct model_tensor *t) {
     return t->label.len ? t->label : t->name;
 }
@@ -109,7 +109,7 @@ static inline struct text_view model_tensor_label(const struct model_tensor *t) 
 enum { MODEL_PLACE_BYTES = 300 };
 const char *model_file_place(const struct model_file *f, uint64_t at, char buf[MODEL_PLACE_BYTES]);
 const struct model_tensor *model_file_find(const struct model_file *f, const char *name); // NULL: absent
-// What the file calls a tensor, or would if it had it, for messages. Returns buf or name.
+// The file's own name of a tensor, which it need not have, for messages. Returns buf or name.
 enum { MODEL_LABEL_BYTES = 160 };
 const char *model_file_label(const struct model_file *f, const char *name, char buf[MODEL_LABEL_BYTES]);
 // Copies bytes [at, at + bytes) of a tensor to dst. STATUS_IO: the file is shorter than it was, or a read failed.

@@ -8,7 +8,7 @@
 
 #include "backend.h"
 
-// What the types of a file's matrices allow.
+// Block sizes of the types of a file's matrices: ranks cut between blocks.
 struct shard_blocks {
     int attn; // largest block (dtype_sum_block()) of an attention output
     int down; // of a down matrix

@@ -1,4 +1,4 @@
-// What launchers leave in the environment of the processes that they start. Sources: mpirun(1) of Open
+// Reads the environment that launchers give to the processes that they start. Sources: mpirun(1) of Open
 // MPI 4.1, "Environment variables"; srun(1) of Slurm 22.05, "Output environment variables"; the PMIx
 // standard, 4.1; for mpirun's patience its parameter odls_base_sigkill_timeout (`ompi_info --all`), of which
 // the default is 1.

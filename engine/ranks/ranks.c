@@ -233,7 +233,7 @@ static void abort_comms(struct rank *k, const char *why) {
         k->world->ops->abort(k->world, why);
 }
 
-// What a rank hands over of the residual stream of so many rows.
+// Bytes of the residual stream of `rows` rows that a rank hands over.
 static size_t residual_bytes(const struct rank *k, int rows) {
     return backend_resid_part((size_t)rows * (size_t)k->all->whole.hidden, k->all->tensor) * sizeof(float);
 }

@@ -53,7 +53,7 @@ int ranks_here(const struct ranks *r); // how many are in this process
 // cache.
 void ranks_info_of(struct ranks *r, int rank, struct device_info *info, size_t *kv_block_bytes);
 size_t ranks_kv_block_bytes(struct ranks *r); // of all ranks together
-// What ranks_reserve() takes of the memory of its device beside the cache; 0: the device has none of its own.
+// Bytes that ranks_reserve() takes of the device's memory beside the cache; 0: the device has no memory of its own.
 size_t ranks_workspace_of(struct ranks *r, int rank, const struct step_limits *limits);
 
 // Runs one step on all ranks. With stages it returns when rank 0 has done its part, and others are at theirs

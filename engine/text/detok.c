@@ -90,7 +90,7 @@ struct detok *detok_new(const struct detok_params *p) {
         if (p->stop_lens[i] > longest)
             longest = p->stop_lens[i];
     }
-    // What is held back, and one token; each byte may become a U+FFFD of three, as may the unfinished
+    // Room for the bytes held back and one token. Each byte may become a U+FFFD of three bytes, as may the unfinished
     // sequence.
     size_t room = longest + p->tokenizer->max_token_len + 1;
     d->raw = malloc(room);

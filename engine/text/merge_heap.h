@@ -8,8 +8,8 @@
 struct merge_pair {
     float score;  // the highest goes first
     int32_t left; // the left symbol; of equal scores the first goes first
-    // What the pair was when it was pushed: bytes (SPM) or slot of the merge (BPE). Once a symbol of it has been
-    // merged with another it is something else, and the pair is out of date.
+    // The pair as it was pushed: bytes (SPM) or slot of the merge (BPE). If they differ now, a symbol of it has been
+    // merged with another, and the pair is out of date.
     uint32_t what;
 };
 

@@ -55,7 +55,7 @@ static void copy_through(struct translator *t, char end) {
     copy_bytes(t, at ? (size_t)(at - t->in.data) + 1 - t->at : t->in.len - t->at);
 }
 
-// What stands for an escape outside and inside a class.
+// Expansions of escapes, outside and inside a class.
 static const struct {
     char letter;
     const char *outside, *inside;

@@ -24,7 +24,7 @@ static struct merge_slot *merge_slot(const struct tokenizer *t, token_id left, t
     return &t->merges[s];
 }
 
-// What two neighbours become, or NULL.
+// The merge of two neighbours, or NULL.
 static const struct merge_slot *find_merge(const struct tokenizer *t, token_id left, token_id right) {
     const struct merge_slot *s = merge_slot(t, left, right);
     return s->id >= 0 ? s : NULL;

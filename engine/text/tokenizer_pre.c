@@ -318,7 +318,7 @@ enum status pretokenizer_cut(const struct pretokenizer *p, const char *text, siz
         .p = p, .fn = fn, .arg = arg, .first = first ? text : NULL, .scratch = regex_scratch_new()};
     enum status st = c.scratch ? STATUS_OK : STATUS_NOMEM;
     const unsigned char *bytes = (const unsigned char *)text;
-    // What is not UTF-8 is a word of its own, and PCRE2 never sees it.
+    // Bytes that are not UTF-8 are a word of their own; PCRE2 never sees them.
     for (size_t i = 0, end; i < len && st == STATUS_OK; i = end) {
         int n;
         for (end = i; (n = utf8_len(bytes + end, len - end)) > 0;)

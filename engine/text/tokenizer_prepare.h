@@ -1,4 +1,4 @@
-// What a text goes through before the algorithm of its vocabulary: a normaliser, and cuts into words.
+// Prepares a text for the algorithm of its vocabulary: normalises it and cuts it into words.
 #pragma once
 
 #include "normalizer.h"

@@ -71,7 +71,7 @@ static enum status wordpiece_encode(const struct tokenizer *t, const char *text,
 
 // ---- loading
 
-// What begins a word adds a space to a text, but for signs that the tokenizers library writes close to what is before.
+// A token that begins a word adds a space before it, except the signs that the tokenizers library writes without one.
 static size_t begin_word(struct text_view name, char *dst) {
     static const char *const close[] = {".", "?", "!", ",", "n't", "'m", "'s", "'ve", "'re"};
     bool spaced = true;

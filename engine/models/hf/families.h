@@ -1,6 +1,5 @@
-// What Hugging Face folders call things, family by family: the second column beside architectures.h, whose names are
-// GGUF's. A family of known mathematics is a row here; what its config.json and tensors have beside the others' is in
-// the tables that the row points to.
+// The names that Hugging Face folders use, family by family: the second column beside architectures.h, whose names are
+// GGUF's. A family of known mathematics is a row here; the row points to tables of its own keys and tensors.
 #pragma once
 
 #include "family.h"

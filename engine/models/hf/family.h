@@ -1,4 +1,4 @@
-// What a family of models calls things in its folders.
+// The names that a family of models uses in its folders: keys, tensors, values.
 #pragma once
 
 #include "names.h"

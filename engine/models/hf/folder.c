@@ -66,7 +66,7 @@ static void close_folder(struct model_file *f) {
 
 // ---- opening
 
-// What is read before the weights: configuration and vocabulary.
+// Reads the configuration and the vocabulary, before the weights.
 static bool read_keys(struct folder *d, struct err *err) {
     enum { CONFIG, GENERATION, TOKENIZER, TOKENIZER_CONFIG, SPECIAL_MAP, QUANTIZATION, NUM_TEXTS };
     static const struct {

@@ -1,4 +1,4 @@
-// What tensors of folders are called, and what becomes of them.
+// Names of the tensors in folders, and how each becomes one of ours.
 #pragma once
 
 #include "models/model_file.h"

@@ -14,7 +14,7 @@ enum hf_part { HF_UNKNOWN, HF_TEXT, HF_OTHER }; // HF_OTHER: of vision, audio or
 // Calls fn for each place of a tensor of the language model. A tensor that is ignored has a place with an empty `ours`.
 enum hf_part hf_places(const struct hf_family *f, struct text_view tensor,
                        void (*fn)(void *arg, const struct hf_place *place), void *arg);
-// What a folder calls the tensor of this name of ours, the first of several names. false: it has no word for it.
+// The folder's name of our tensor `ours`, the first of several. false: the folder has none.
 bool hf_place_label(const struct hf_family *f, const char *ours, char *buf, size_t size);
 // The layer of a tensor; -1: none.
 int hf_name_layer(const struct hf_family *f, struct text_view tensor);

@@ -66,6 +66,6 @@ enum { HF_BAND_ROWS = 512, HF_BAND_ELEMENTS = 1 << 22 };
 struct hf_band *hf_band_read(const struct hf_files *d, const struct hf_quant *q,
                              const struct hf_source *const *sources, int which, uint64_t first, uint64_t num,
                              const char **why, uint64_t *stopped);
-// What a row of them becomes, out_row_bytes. NULL, or why.
+// Converts a row of the band into `out`, of out_row_bytes. NULL, or the reason why not.
 const char *hf_band_row(struct hf_band *b, uint64_t row, unsigned char *out);
 void hf_band_free(struct hf_band *b);

@@ -1,4 +1,4 @@
-// What folders of sentence-transformers say of how hidden states become one vector.
+// Reads how a folder of sentence-transformers turns hidden states into one vector.
 #pragma once
 
 #include "config.h"

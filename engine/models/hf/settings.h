@@ -1,4 +1,4 @@
-// What a configuration says that the folder's tensors and vocabulary need.
+// Settings of a configuration that the reading of the folder's tensors and vocabulary needs.
 #pragma once
 
 #include "families.h"

@@ -1,4 +1,4 @@
-// What the files that read a tokenizer.json share (vocab.c, vocab_steps.c, vocab_special.c).
+// Shared by the files that read a tokenizer.json (vocab.c, vocab_steps.c, vocab_special.c).
 #pragma once
 
 #include "keys.h"

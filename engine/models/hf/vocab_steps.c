@@ -4,7 +4,7 @@
 #define SPACE "\xe2\x96\x81" // U+2581, which stands for a space
 #define PUNCTUATION "[\\p{P}!-/:-@\\[-`{-~]"
 
-// What \w is to the pre-tokenizer Whitespace: letters, marks, digits, connectors, joiners, and other alphabetic characters.
+// \w of the pre-tokenizer Whitespace: letters, marks, digits, connectors, joiners, and other alphabetic characters.
 #define WORD                                                                                                 \
     "\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}\\x{200C}\\x{200D}\\x{24B6}-\\x{24E9}\\x{1F130}-\\x{1F149}"            \
     "\\x{1F150}-\\x{1F169}\\x{1F170}-\\x{1F189}"

@@ -51,7 +51,7 @@ void draft_length_weigh(struct draft_length *d, int tokens, int64_t ns) {
     d->drafted = 0;
 }
 
-// What a step of so many rows should take; of rows that were never measured, no more than fewer did.
+// Predicts the ns of a step of `rows` rows; if so many were never measured, those of the largest measured number below.
 static double cost_of(const struct draft_length *d, const struct draft_cost *costs, int rows) {
     int known = bucket_of(rows);
     while (known > 0 && costs[known].count == 0)
@@ -91,7 +91,7 @@ static bool may_draft(const struct draft_length *d, const struct draft_offer *o,
             (o->behind <= FEW_TOKENS || o->take > 0 || catching_up == 0 || catching_up + o->behind <= CHUNK));
 }
 
-// What the draft model takes to make what is taken of the offers.
+// Predicts the ns that the draft model takes to make the drafts taken of the offers.
 static double cost_of_drafting(const struct draft_length *d, const struct draft_offer *offers, int n) {
     double ns = 0, per_token = cost_of_catching_up(d, 1);
     for (int depth = 0, rows = 1; rows > 0; depth++) {

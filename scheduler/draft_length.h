@@ -6,7 +6,7 @@
 
 #include <stdint.h>
 
-// What steps of so many rows that sample, and nothing else, took: the rows of a bucket are up to its bound.
+// Measured times of steps by the number of rows, all of which sample. A bucket holds numbers up to its bound.
 enum { DRAFT_COSTS = 30 };
 
 struct draft_cost {
@@ -40,8 +40,8 @@ void draft_length_measured(struct draft_length *d, int rows, int64_t ns);
 // A step of the draft model took ns for so many tokens.
 void draft_length_drafted(struct draft_length *d, int tokens, int64_t ns);
 
-// What the draft model made for a step of nothing but decodes, which gave so many tokens and took ns, is weighed against
-// what it took. While it has lost more than a small share of all time its drafts are not chosen.
+// Weighs the gain of the draft model's drafts for a step of decodes alone, which gave `tokens` and took `ns`, against the
+// time that drafting took. While it has lost more than a small fraction of all time its drafts are not chosen.
 void draft_length_weigh(struct draft_length *d, int tokens, int64_t ns);
 
 // A step found `right` of num_drafts >= 1 leading drafts of a request right.

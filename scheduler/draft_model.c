@@ -120,7 +120,7 @@ static bool add_behind(struct draft_model *m, struct request *r, int most) {
     return n > 0 && add_item(m, copy, n);
 }
 
-// What the items sampled becomes the last token of each copy. Returns the ns it took, -1: the device failed.
+// Runs the plan; appends the sampled token of each item to its copy. Returns the ns it took; -1: the device failed.
 static int64_t run_step(struct draft_model *m, struct draft_length *length) {
     struct plan *p = &m->plan;
     struct step_result result;

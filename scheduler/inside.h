@@ -1,4 +1,4 @@
-// What queries (service_query) see of the engine thread, on it and between two steps.
+// The state of the engine thread that queries (service_query) read, on that thread and between two steps.
 #pragma once
 
 #include "engine_view.h"

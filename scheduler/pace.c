@@ -6,8 +6,8 @@ static const double WEIGHT = 0.25;
 
 static void average(double *value, double x) { *value += *value > 0 ? (x - *value) * WEIGHT : x; }
 
-// What num_decode decodes take without prompts. Fewer than were measured take as long, or nearly: the weights
-// are read all the same.
+// The ns of num_decode decodes without prompts. Fewer than were measured take as long, or nearly: the step reads the
+// weights all the same.
 static double decode_ns(const struct pace *p, int num_decode) {
     double more = num_decode - p->num_decode;
     return num_decode == 0 ? 0 : p->decode_ns + (p->decode_ns > 0 && more > 0 ? more * p->token_ns : 0);

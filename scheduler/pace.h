@@ -24,6 +24,6 @@ void pace_add(struct pace *p, int num_decode, int num_prompt, int64_t ns);
 // starve prompts. Within PACE_MIN_CHUNK (or max_chunk, where that is less) and max_chunk.
 int pace_chunk(const struct pace *p, int num_decode);
 
-// What a step of this shape should take, in ns, by what was measured; 0: nothing was. Of prompt tokens that
-// were never measured each counts as much as a decode does.
+// Predicts the ns of a step of this shape from measured steps; 0: none was measured. Until prompt tokens have been
+// measured, each counts as much as a decode.
 int64_t pace_expect(const struct pace *p, int num_decode, int num_prompt);

@@ -7,7 +7,7 @@
 
 enum { PREDICT_TERMS = 4 };
 
-// What a step's time depends on: that it is one, prompt tokens, decodes, and tokens that attention reads, in thousands.
+// The terms of a step's time: a constant, prompt tokens, decodes, and tokens that attention reads, in thousands.
 struct step_shape {
     double terms[PREDICT_TERMS];
 };

@@ -1,5 +1,4 @@
-// What went into the scheduler and what came out, as text lines in order, so that a run can be replayed
-// without a model.
+// Records the scheduler's inputs and outputs, as text lines in order, so that a run can be replayed without a model.
 //
 //   quire-record 1
 //   config policy max_running max_step_tokens max_chunk max_model_len blocks block_size share key0 key1 [D [G]]

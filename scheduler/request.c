@@ -27,7 +27,8 @@ static token_id *copy_sequences(const token_id *from, bool *ok) {
     return copy_of(from, n > 0 ? n + 1 : 0, sizeof *from, ok);
 }
 
-// What names the domain of the prefix cache: 8 bytes of the adapter, then the client's; neither: the common one.
+// Makes the salt, which names the domain of the prefix cache: 8 bytes of the adapter, then the client's; neither: the
+// common domain.
 static bool make_salt(struct request *r, const struct request_params *p) {
     uint64_t id = p->adapter ? p->adapter->id : 0;
     if (id == 0 && p->num_salt == 0)
@@ -45,8 +46,8 @@ static bool has_penalty(const struct sampling_params *p) {
     return p->repetition_penalty != 1 || p->frequency_penalty != 0 || p->presence_penalty != 0;
 }
 
-// What a draft model computes of a request: the same tokens, sampled by the same random numbers. It is without what
-// speaks of single tokens, such as biases and penalties: its vocabulary may be another, and its drafts need not be right.
+// The draft model's copy of a request: the same tokens, sampled by the same random numbers. It has no options about single
+// tokens, such as biases and penalties: the draft model may have another vocabulary, and drafts need not be right.
 static struct request *draft_copy(const struct request_params *p, int block_size) {
     struct request_params copy = {.id = p->id,
                                   .prompt = p->prompt,

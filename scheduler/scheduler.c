@@ -138,7 +138,7 @@ static enum finish_reason resolve_token(struct request *r, int pos, token_id tok
     return pos + 1 == r->max_tokens ? FINISH_LENGTH : FINISH_NONE;
 }
 
-// What item i of a plan gave to a request that still runs. Returns the number of events.
+// Applies the outcome of item i of a plan to its request, which still runs. Returns the number of events.
 static int resolve_item(struct scheduler *s, const struct plan_item *it, int i, const struct outcome *out,
                         struct token_event *events) {
     struct request *r = it->req;

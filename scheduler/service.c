@@ -512,7 +512,7 @@ void service_stats(struct service *s, struct service_stats *out) {
     pthread_mutex_lock(&s->stats_lock);
     *out = s->stats_out;
     pthread_mutex_unlock(&s->stats_lock);
-    // What was submitted since the snapshot counts as waiting, so that a scrape never misses a request.
+    // Requests submitted since the snapshot count as waiting, so that a scrape never misses one.
     int live = atomic_load(&s->live);
     if (live > out->running + out->waiting)
         out->waiting = live - out->running;

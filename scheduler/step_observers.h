@@ -1,4 +1,4 @@
-// What the engine thread notes of each step for others: counters, times, the trace, the record, what views show, and what
+// Observes each step of the engine thread: counters, times, the trace, the record, views, and the measurements that
 // predictions and the pace learn from. Nothing here decides what a step computes. Engine thread only.
 #pragma once
 
@@ -44,7 +44,7 @@ void observe_finish(struct step_observers *o, const struct request *r, const str
 
 // ---- a step, in this order
 
-// What was planned with max_chunk; NULL: nothing, and in_flight says whether plans are in flight.
+// plan: as planned with max_chunk; NULL: nothing was planned, and in_flight says whether plans are in flight.
 void observe_plan(struct step_observers *o, const struct plan *plan, int max_chunk, bool in_flight);
 // It has been computed; before sched_update(), as requests of its plan may be gone after it.
 void observe_computed(struct step_observers *o, const struct step_result *result, struct drafting *drafting);

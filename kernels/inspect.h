@@ -1,4 +1,4 @@
-// What tests and benchmarks see of a device that the seam keeps to itself. No product code includes this.
+// Gives tests and benchmarks the state of a device that the seam hides. No product code includes this.
 #pragma once
 
 #include "backend.h"

@@ -1,4 +1,4 @@
-// What a weight must look like, for every backend that packs weights.
+// Checks the shapes and types of a weight, for every backend that packs weights.
 #pragma once
 
 #include "backend.h"

@@ -208,7 +208,7 @@ struct unpacked {
     float scale[TILE_PANELS][2 * CHUNK][LANES], offset[TILE_PANELS][2 * CHUNK][LANES];
 };
 
-// What read_quads() gives is that much more than the weight.
+// The offset of read_quads(): it returns the weight plus this.
 INLINE int excess(const enum dtype t) {
     switch (t) {
     case DTYPE_Q4_0: return 8;
@@ -256,7 +256,7 @@ struct group_sums {
     _Alignas(64) float sum[TILE_ROWS][LANES];
 };
 
-// What goes there of one chunk
+// The MMAs of one chunk that add to a group's sums of a panel
 struct group_work {
     const char *x, *w;           // of the first product
     const float *scale, *offset; // (products, LANES)
@@ -369,7 +369,7 @@ INLINE void few_dots(struct chunk_job *job, const enum dtype type) {
     }
 }
 
-// What minima of `parts` times 32 k from the block-th on are multiplied by
+// The factors of the minima of `parts` times 32 k from the block-th on
 INLINE void group_ones(float (*ones)[TILE_ROWS], const char *x, size_t ldx, int tokens, int block, int parts,
                        const enum dtype type) {
     const int num_halves = has_halves(type) ? 2 : 1;

@@ -8,7 +8,7 @@
 
 enum { NUM_TILES = 8, TILE_ROWS = 16, TILE_BYTES = 64 }; // bytes: of a row
 
-// What ldtilecfg reads.
+// The operand of ldtilecfg.
 struct tile_config {
     uint8_t palette, start_row, reserved[14];
     uint16_t row_bytes[16];
@@ -32,7 +32,7 @@ _Static_assert(sizeof(struct tile_config) == 64, "as the processor has it");
 
 #else
 
-// What the Intel 64 and IA-32 Software Developer's Manual, volume 2, says of each; where the processor would raise an
+// Each instruction as in the Intel 64 and IA-32 Software Developer's Manual, volume 2; where the CPU would raise an
 // exception this stops.
 #include "half.h"
 #include "log.h"

@@ -15,7 +15,7 @@ enum { MAX_ITEM_QUERIES = 128, ITEMS_PER_THREAD = 4, RUN_CHUNKS = 4 };
 // of one KV tile that lie side by side in memory and are read together.
 enum { MAX_UNITS = MAX_ITEM_QUERIES / ATTN_QUERIES, NEIGHBOUR_BYTES = 32 << 10 };
 
-// What a window gives back (kv_first_kept) holds no tile of what it keeps.
+// Pages that a window gives back (kv_first_kept) hold no tile of the tokens that it keeps.
 _Static_assert(KV_TILE % ATTN_TILE == 0, "tiles of 16 tokens do not cross the bound of what a window keeps");
 
 // Type and bytes of an element of tiles as the kernels read them
@@ -57,7 +57,7 @@ size_t cpu_attn_scratch(struct device *dev, struct attn_scratch *s, char *memory
     return total;
 }
 
-// What decode keeps of one chunk of one kv head: max and sum (group), out (group, d rounded up to 16).
+// Floats of decode's partial for one chunk of one kv head: max and sum (group), out (group, d rounded up to 16).
 static size_t partial_floats(int group, int d) { return (size_t)group * (size_t)(padded(d) + 2); }
 
 // Enough for one sequence of the greatest length; 1 / 256 of the group's size of what that takes in the
@@ -172,7 +172,7 @@ static void find_tiles(const struct attend *job, struct attn_chunk *c, struct at
                                    t < last ? kv_tile(job, blocks, which, head, t) : tiles[i]);
             tiles[i] = wide;
         }
-        // What was widened has been read: its successor is prefetched there.
+        // The widened tiles have been read: prefetches their successors there.
         for (int i = tile0 / STEP_TILES * STEP_TILES; i < tile1 || i % STEP_TILES; i++) {
             int own = clamp_tile(i, tile0, tile1), later = first + i * ATTN_TILE + ATTN_STEP;
             *prefetch_slot(c, which, i) =
@@ -201,7 +201,7 @@ static void finish_query(const struct attend *job, int h, float *y, float *out, 
         y[j] = out[j] / sum;
 }
 
-// What chunks of a dtype have in common
+// The fields that all chunks of a dtype have in common
 static struct attn_chunk new_chunk(const struct attend *job, enum dtype dtype) {
     const struct device *dev = job->dev;
     float cap = job->attn->softcap, scale = job->attn->scale;
@@ -297,7 +297,7 @@ static void attend_item(const struct attend *job, struct attn_scratch *s, int se
                      s->out + i * v, s->max[i], s->sum[i], v);
 }
 
-// What an item of decode works on: one row's query heads of kv heads [head0, head1)
+// A work item of decode: one row's query heads of kv heads [head0, head1)
 struct decode {
     int seq, head0, head1;
     int per_head, num_units; // units of up to 8 queries; of one kv head, of all

@@ -12,7 +12,7 @@ enum { MAX_VECTORS = TILE_VECTORS(1) };
 // How often a tile goes over k, each time for nv other vectors
 #define TILE_PASSES(nv) (TILE_PANELS * LANES / ((nv)*ROWS))
 
-// What a tile works on.
+// The operands of a tile.
 struct tile_args {
     const char *w[MAX_VECTORS]; // the panel in which a vector lies
     int row[MAX_VECTORS];       // and its first row there

@@ -1,4 +1,4 @@
-// What the loops of body*.h and amx.c are compiled with.
+// Attributes and pragmas for the loops of body*.h and amx.c.
 #pragma once
 
 #include <stdint.h>
@@ -10,7 +10,7 @@
 #if CPU_CONSTANT_TILES && !defined(QUIRE_SANITIZED)
 #define INLINE static inline __attribute__((always_inline))
 #define NOINLINE __attribute__((noinline))
-// What was read from memory before is not kept in registers for what comes after.
+// Values read from memory before this are read again after it.
 #define FORGET() __asm__ volatile("" ::: "memory")
 #if defined(__clang__)
 #define UNROLL _Pragma("unroll")

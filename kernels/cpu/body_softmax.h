@@ -1,5 +1,5 @@
-// What attention has in common, whoever multiplies queries with keys and probabilities with values: prefetches and the
-// softmax (rules 6 and 9 of kernels/README.md).
+// Prefetches and the softmax of attention, for every way of multiplying queries with keys and probabilities with values
+// (rules 6 and 9 of kernels/README.md).
 #pragma once
 
 #include "body_math.h"
@@ -25,7 +25,7 @@ INLINE struct pairs kv_load_pairs_part(const void *p, enum dtype dtype, int n) {
 // memory does not stand still meanwhile (bench_attention).
 enum { SOFTMAX_LINES = 4 };
 
-// What this step has still to prefetch, in cache lines
+// The cache lines that this step has still to prefetch
 struct prefetch_cursor {
     const void *const *piece; // at which it is
     int left;                 // pieces after it
@@ -146,7 +146,7 @@ INLINE void softmax_step(struct attn_probs *w, struct attn_chunk *c, enum dtype 
     v16_store(c->sum, v16_fma(v16_load(c->sum), rescale, v16_sums(v)));
 }
 
-// What is left of `out` beside a new maximum
+// Rescales `out` to a new maximum
 INLINE void rescale_out(struct attn_probs *w, const struct attn_chunk *c) {
     int stride = out_stride(c);
     for (int t = 0; t < c->num_queries; t++) {

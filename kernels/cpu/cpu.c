@@ -531,7 +531,7 @@ static void cpu_attn_decode(struct device *dev, const struct layer *layer, const
     cpu_attend(dev, layer, step, 0, step->num_decode);
 }
 
-// What is done to rows before they are added.
+// How partial rows are changed and added to the residual stream.
 struct add_rows {
     struct device *dev;
     float *second; // as many rows, added to the partial ones; or NULL
@@ -603,7 +603,7 @@ static void add_partial(struct device *dev, const struct layer *experts, const f
     pool_run(dev->pool, add_worker, &job, n > 1 << 15);
 }
 
-// What comes of h goes into the residual stream: the tree's sum, what the adapters of `target` add to it, the bias, once.
+// Adds to the residual stream: w's output for h, summed by the tree; the output of the adapters of `target`; the bias, once.
 static void add_projection(struct device *dev, const float *h, const struct layer *layer,
                            enum adapter_target target, const struct weight *w, const struct weight *post_norm,
                            const struct step *step) {

@@ -1,4 +1,4 @@
-// What the parts of the CPU backend share: weights as packed, the device, its scratch.
+// Shared by the parts of the CPU backend: weights as packed, the device, its scratch.
 #pragma once
 
 #include "backend.h"

@@ -21,7 +21,7 @@ static int shared_size(const struct layer *layer) {
     return layer->gate_up ? layer->gate_up->part[0].rows : 0;
 }
 
-// What gate and up of the slots of rows from t on give: behind those of the shared expert, (T, S).
+// The outputs of gate and up of the slots of rows from t on: behind those of the shared expert, (T, S).
 static float *slots_of(struct device *dev, const struct layer *layer, int num_tokens, int t) {
     return dev->h + (size_t)num_tokens * (size_t)shared_size(layer) +
            size_of_row(layer, t) * (size_t)layer->ffn.hidden;

@@ -166,8 +166,8 @@ static int piece_begin(const struct weight_part *p, int i, int n) {
     return i == n ? p->num_blocks : p->cols / PIECE_UNIT * i / n * (PIECE_UNIT / p->block);
 }
 
-// What tiles on a piece of K prefetch of the next pair of panels, the first ones of the one and then of the other:
-// that piece, all tiles together
+// Prefetches of a tile on a piece of K: all tiles together prefetch that piece of the next pair of panels, the first tiles
+// that of the first panel, the rest that of the second
 static struct prefetch prefetch_of_piece(const struct weight_part *p, const char *w, const int *bounds,
                                          int tile, int num_tiles) {
     const int shares = num_tiles < MAX_SHARES ? (num_tiles + 1) / 2 : MAX_SHARES / 2, panel = tile / shares;
@@ -180,8 +180,7 @@ static struct prefetch prefetch_of_piece(const struct weight_part *p, const char
         .at = at + blocks * step * (size_t)(tile % shares) - first * step, .step = step, .far = true};
 }
 
-// What the kernels take of it, in the part itself or in up. y: where the sums go, of the first
-// row and token
+// Runs the kernel on a tile, in the part itself or (second) in up. y: where the sums of the first row and token go
 static void run_tile(const struct matmul *job, const struct place *at, bool second, float *y, size_t ldy,
                      size_t next_panel, bool add) {
     const struct weight_part *p = &job->part[second ? 1 : at->part];
@@ -223,7 +222,7 @@ static float *tile_y(const struct matmul *job, const struct place *at) {
     return job->y[at->part] + (size_t)at->t * (size_t)job->ldy[at->part] + at->panel * LANES;
 }
 
-// What a tile's sums become, (2, n, 16), with FINISH_GATED with up's; y: of its first row and token
+// Finishes a tile's sums, (2, n, 16), with FINISH_GATED together with up's, and writes them to y
 static void finish_tile(const struct matmul *job, const struct place *at, float *tile, float *up) {
     size_t ldy = (size_t)job->ldy[at->part];
     float *y = tile_y(job, at);

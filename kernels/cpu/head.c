@@ -200,7 +200,7 @@ static void place_logits(struct device *dev, int own, int rank, const void *logi
     memcpy(row + h->begin[rank], logits, (size_t)(h->end[rank] - h->begin[rank]) * sizeof *row);
 }
 
-// What this rank knows of each row, written where it is needed: a message, or this rank's own place.
+// Writes this rank's results of each row where they are needed: a message, or this rank's own place.
 static void export_worker(void *ctx, int thread, int num_threads) {
     (void)num_threads;
     struct head_job *job = ctx;

@@ -1,4 +1,4 @@
-// What tests and benchmarks see of this backend (inspect.h).
+// The device's state for tests and benchmarks (inspect.h).
 #include "inspect.h"
 
 #include "kv.h"

@@ -159,7 +159,7 @@ struct weight_q2k {
 
 enum { MAX_BLOCK_BYTES = sizeof(struct weight_q6k) };
 
-// What a tile prefetches while it is computed; changes no result.
+// Prefetches of a tile while it is computed; they change no result.
 struct prefetch {
     uintptr_t at; // what goes with block 0: any address, also past all weights
     size_t step;  // bytes for each block; 0: nothing
@@ -170,16 +170,15 @@ struct prefetch {
     bool far; // of more tokens: into the L2 cache, not further; of floats in any case
 };
 
-// What tiles that follow each other on a pair of panels prefetch. Together they prefetch the next pair, so
-// that it comes from memory at an even rate while this one is worked on; where tiles are many, the first
-// MAX_SHARES do. Fewer than L1_SHARES of them prefetch more at once than the L1 cache can wait for, and then
-// wait themselves, so they prefetch it into L2. Tiles of few tokens are bound by memory: they prefetch what
-// they need SOON, and near the end of the pair for the beginning of the next; where they go through both
-// panels at once, of both. What takes longer to unpack than Q8_0, and BF16, comes faster from SOON_MORE ahead of that,
-// for two tokens into L2.
+// Tiles that follow each other on a pair of panels prefetch the next pair together, so that it comes from memory at an even
+// rate while this one is worked on; of many tiles the first MAX_SHARES do. Fewer than L1_SHARES of them would prefetch more
+// at once than the L1 cache can wait for, and stall, so they prefetch into L2. Tiles of few tokens are bound by memory: they
+// prefetch SOON bytes ahead, and near the end of the pair the beginning of the next; tiles that go through both panels at
+// once, in both. Types that unpack more slowly than Q8_0, and BF16, arrive faster SOON_MORE further ahead, for two tokens
+// into L2.
 enum { MAX_SHARES = 8, L1_SHARES = 6, FEW_TOKENS = 2, SOON = 4096, SOON_MORE = 4096 };
 
-// What is the same for all num_tiles of them, because divisions take long. panel: bytes
+// Values for all num_tiles of them, divided once because divisions take long. panel: bytes
 struct prefetch_plan {
     uint32_t panel, shares;
     uint32_t share, share_step; // bytes of the next pair for a tile, and for each of its blocks
@@ -252,7 +251,7 @@ struct attn_chunk {
     // A call does steps [step0, step1) of the chunk's four. Step 0 starts from nothing, others go on with
     // max, sum and out of the step before.
     int step0, step1;
-    // What comes of it, of each query that attends to something; max is of scores times log2 e
+    // Results for each query that attends to something; max is of scores times log2 e
     float max[LANES], sum[LANES];
     float *out; // (num_queries, value_dim rounded up to 16), before the division by sum
 };

@@ -18,7 +18,7 @@ static inline bool kv_paired(const struct device *dev) {
     return dev->kv_dtype == DTYPE_BF16 || dev->kv_dtype == DTYPE_I8;
 }
 
-// What is kept of a token and kv head: key and value, or of latent attention a key alone
+// Vectors kept of a token and kv head: key and value, or with latent attention a key alone
 static inline size_t kv_vectors(const struct device *dev) {
     return (size_t)attn_kv_vectors(&dev->model.attn[0]);
 }

@@ -190,7 +190,7 @@ static void finish_worker(void *ctx, int thread, int num_threads) {
             finish_row(job, t);
 }
 
-// What the weight's parts give, beside each other in rows of `size`.
+// y = the outputs of the weight's parts, beside each other in rows of `size`.
 static void project(struct device *dev, float *y, int size, const struct layer *layer, const struct weight *w,
                     int num_tokens) {
     struct gemm_input x = cpu_gemm_input(dev, dev->resid, num_tokens, NULL, w, layer->attn_norm);

@@ -11,14 +11,14 @@
 enum { DTYPES_QUANTISED = 0 QUANTISED_MAP(X) };
 #undef X
 
-// What a file's type becomes in panels: FP8 is BF16 there.
+// The type of a file's matrix in panels: FP8 becomes BF16.
 enum dtype pack_dtype(enum dtype dtype);
 
 // Bytes of a block of a panel: dtype_sum_block() elements of each of 16 rows.
 size_t pack_block_bytes(enum dtype dtype);
 
 // Packs rows [row, row + 16) of a matrix (rows, cols) as a file has it into ceil(cols / dtype_sum_block) blocks.
-// What lies past the matrix becomes zero.
+// Rows and columns past the matrix become zero.
 void pack_panel(void *dst, const void *src, enum dtype dtype, int rows, int cols, int row);
 
 // y (cols) = one row of a panel in f32: exactly what the file says.

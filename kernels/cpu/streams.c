@@ -99,7 +99,7 @@ static void coefficients(const struct device *dev, float *c, const struct weight
     }
 }
 
-// What the layer predicts of all streams.
+// Predicts the layer's input for all streams.
 static void predict_worker(void *ctx, int thread, int num_threads) {
     const struct streams *job = ctx;
     struct device *dev = job->dev;

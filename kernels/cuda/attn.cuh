@@ -1,4 +1,4 @@
-// What decode and prefill attention share: 16-bit types, online softmax in base 2, places of keys and values.
+// Shared by decode and prefill attention: 16-bit types, online softmax in base 2, places of keys and values.
 #pragma once
 
 #include "common.cuh"
@@ -86,8 +86,8 @@ template <int N> KD_FN void cap_scores(float (&s)[N][4], float scale, float soft
     }
 }
 
-// What the sink of a head, or none, adds to the sum of its probabilities, whose base is `max`. Where that is too much for
-// f32 the head gives 0: of its values nothing is left.
+// The term of a head's sink in the sum of its probabilities, relative to `max`; without sinks 0. If it overflows f32, the
+// head's output is 0.
 KD_FN float sink_part(const float *sinks, int head, float max) {
     return sinks ? rescale(sinks[head] * LOG2_E, max) : 0;
 }

@@ -98,7 +98,7 @@ KD_FN void combine_splits(const struct cuda_decode &a, int row, int first, int n
     }
 }
 
-// What follows a block's pages: the last of a row's blocks to arrive combines what all have left.
+// Ends a block: combines its warps; the last of a row's blocks to arrive combines the partials of all.
 template <int HD>
 KD_FN void finish_split(const struct cuda_decode &a, int head0, int heads, float *out, const float *stats) {
     int split = (int)blockIdx.x, row = a.splits[a.split0 + split].row; // again: few registers in the loop

@@ -78,7 +78,7 @@ KD_FN void start_outputs(float (&o)[HD / 8][4], const uint32_t (&p)[WIDE_TOKENS 
     kd_wgmma_commit();
 }
 
-// What a thread knows of its two rows.
+// The two rows of a thread.
 struct wide_rows {
     int first[2], last[2]; // tokens that they see
     int from, to;          // and that all rows of the warp see

@@ -41,7 +41,7 @@ QUANT_FN void quant_k4(const uint8_t *s, int j, int *scale, int *min) {
     }
 }
 
-// What the nibbles of IQ4_NL and IQ4_XS stand for: a byte of each.
+// The value of a nibble of IQ4_NL and IQ4_XS, from a table of bytes.
 QUANT_FN int quant_iq4(int q) {
     return (int8_t)((q < 8 ? 0xf6eaddcfbfad9881u : 0x7159453526190d01u) >> (q % 8 * 8));
 }

@@ -1,4 +1,4 @@
-// What several kernels share.
+// Device functions that several kernels share.
 #pragma once
 
 #include "launch.h"

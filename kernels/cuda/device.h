@@ -1,4 +1,4 @@
-// What the host parts of the CUDA backend share. Calls between files point one way:
+// Shared by the host parts of the CUDA backend. Calls between files point one way:
 // backend.c -> phases.c, step.c, memory.c, weight.c -> experts.c, latent.c, mix.c, streams.c, peers.c, kv.c, multiply.c, work.c.
 #pragma once
 
@@ -8,7 +8,7 @@
 
 #include <pthread.h>
 
-// What a rank knows of the others (peers.c). Only where there are several.
+// A rank's state of the other ranks (peers.c). Only where there are several.
 struct peers {
     struct comm *comm;
     int rank, world;
@@ -101,7 +101,7 @@ struct mix {
     struct activation out; // (T, values)
 };
 
-// What layers take of a token's own embeddings.
+// Buffers of a token's own embeddings for each layer (Gemma 3n).
 struct own {
     float *embed;        // (T, L*P)
     float *gate;         // (T, P rounded up to 8)
@@ -215,7 +215,7 @@ struct device {
 static inline int round_up(int n, int to) { return (n + to - 1) / to * to; }
 static inline int spec_q_size(const struct attn_spec *a) { return a->heads * a->head_dim; }
 static inline bool device_is_latent(const struct device *d) { return d->model.attn[0].kind == ATTN_LATENT; }
-// What a spec has its own columns of in the product of q, k and v.
+// The columns of a spec in the output of the GEMM of q, k and v.
 static inline int spec_qkv_size(const struct attn_spec *a) {
     return spec_q_size(a) + (a->shares_kv ? 0 : 2 * attn_kv_size(a));
 }
@@ -291,7 +291,7 @@ void cuda_peers_sum(struct device *dev, const struct weight *w, float *y, bool a
                     int rows);
 // y (n) of the parts of all, of which this rank's comes from the host.
 void cuda_peers_share(struct device *dev, float *y, const float *part, size_t n);
-// What other ranks know of logits rows [0, n) of s, which gets what is found.
+// Gathers the other ranks' results of logits rows [0, n) into s.
 void cuda_peers_gather(struct device *dev, struct cuda_sample *s, int n);
 
 // experts.c. Of a layer with experts: which experts each of the normalised rows takes; their gate and up; then

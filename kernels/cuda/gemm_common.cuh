@@ -1,4 +1,4 @@
-// What the GEMM kernels share: weights of 16 rows and a k-step as a stage in shared memory, their product with
+// Shared by the GEMM kernels: weights of 16 rows and a k-step as a stage in shared memory, their MMAs with
 // tokens, segments of K and the epilogues. An output element is the same sequence of operations in every
 // kernel and for every m, so a token's bits do not depend on its batch.
 //

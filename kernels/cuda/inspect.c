@@ -1,4 +1,4 @@
-// What tests and benchmarks see of the device (kernels/inspect.h). Not in the module.
+// The device's state for tests and benchmarks (kernels/inspect.h). Not in the module.
 #include "inspect.h"
 
 #include "device.h"

@@ -22,7 +22,7 @@ static bool any_split_gate_up(const struct device *dev) {
     return false;
 }
 
-// What at least one layer has.
+// The features that at least one layer has.
 struct any_layer {
     bool gate, whole_norm, sparse, own_norms;
 };

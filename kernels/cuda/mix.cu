@@ -25,7 +25,7 @@ KD_FN int rows_before(const struct cuda_mix_conv &a, int row, int seq) {
     return n;
 }
 
-// What goes into the convolution `back` tokens before this row, of which `before` are rows of the step.
+// The convolution's input `back` tokens before this row; `before` of the tokens before it are rows of the step.
 KD_FN float conv_input(const struct cuda_mix_conv &a, const float *window, int row, int c, int before,
                        int back) {
     if (a.states.positions[row] < back)

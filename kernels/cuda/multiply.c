@@ -300,7 +300,7 @@ void cuda_multiply_ffn(struct device *dev, const struct weight *w, const struct 
                              .up = up};
         cuda_act(dev->rt, &s);
     }
-    // What another layer left behind these columns must neither be multiplied nor count as the row's largest.
+    // Clears columns that another layer has left: the GEMM and a row's largest must not see them.
     cuda_clear(dev->rt, &(struct cuda_clear){h->data[act_dtype], act_dtype, m, n, h->n, h->ld});
     cuda_convert(dev, h, m);
 }

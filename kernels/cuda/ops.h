@@ -61,7 +61,7 @@ struct cuda_embed {
 };
 void cuda_embed(struct rt *rt, const struct cuda_embed *a);
 
-// What each layer takes of a token: x = (norm(x * factor) + row * own_factor) * sqrt(0.5), by pieces of n.
+// The embedding of a token for each layer, by pieces of n: x = (norm(x * factor) + row * own_factor) * sqrt(0.5).
 struct cuda_embed_layers {
     const int32_t *ids, *sampled; // as in struct cuda_embed
     const void *table;            // (vocab, layers * n) rows as in a file; tokens behind them take the first
@@ -113,8 +113,8 @@ struct cuda_scales {
     const float *row, *column; // (rows), (columns), or NULL: 1
 };
 
-// What the GEMM of a feed-forward leaves to do: out = act(gate) * up, or act(x). See struct cuda_gemm for the order of
-// columns.
+// The activation after the GEMM of a feed-forward: out = act(gate) * up, or act(x). See struct cuda_gemm for the order
+// of columns.
 struct cuda_act {
     const void *x; // (rows, ldx) f32, or bf16
     bool bf16;
@@ -140,7 +140,7 @@ struct cuda_gate {
 };
 void cuda_gate(struct rt *rt, const struct cuda_gate *a);
 
-// What a GEMM of cuBLASLt, or a sum by NCCL, leaves to do: y = or += x * scales + bias.
+// The epilogue after a GEMM of cuBLASLt, or a sum by NCCL: y = or += x * scales + bias.
 struct cuda_finish {
     const void *x; // (rows, ldx) f32, or bf16
     bool bf16;
@@ -631,8 +631,8 @@ bool cuda_latent_fast(const struct cuda_kv *kv, int kv_lora);
 
 // ---- ranks: devices that read each other's memory (README, rules 12 to 14)
 
-// What a kernel needs for a barrier with its twins on the other ranks. Every rank launches the same kernels,
-// in the same order, with as many blocks.
+// The barrier of a kernel with its twins on the other ranks. Every rank launches the same kernels, in the same order, with
+// as many blocks.
 struct cuda_peers {
     int rank, world;
     uint32_t *flags[COMM_MAX_SUM]; // of each rank, in its memory: (CUDA_BARRIER_BLOCKS, COMM_MAX_SUM)
@@ -716,7 +716,7 @@ void cuda_clear(struct rt *rt, const struct cuda_clear *a);
 
 // ---- sampling (kernels/README.md, rules 12 to 16)
 
-// What the host works out for a logits row.
+// Values that the host computes for a logits row.
 struct cuda_row_prep {
     int32_t pass_start, pass_end; // of `passes`; none: no entries
     int32_t mask;                 // first word of `mask_bits`; -1: no mask
@@ -727,7 +727,7 @@ struct cuda_row_prep {
     bool xtc;                     // this token has its turn
 };
 
-// What several blocks count of a row: masses of its tokens by the first bits of their logits, and in all.
+// Histograms that several blocks count of a row: masses of its tokens by the first bits of their logits, and in all.
 enum { CUDA_SAMPLE_BINS = 2048, CUDA_SAMPLE_PART = CUDA_SAMPLE_BINS + 1 };
 enum { CUDA_SAMPLE_VOCAB = 16384 }; // tokens from which on that is worth its memory
 

@@ -61,7 +61,7 @@ void cuda_phase_embed(struct device *dev, const struct model *model, const struc
         cuda_streams_in(dev, model);
 }
 
-// What the feed-forward takes: of the residual stream before attention is added, where blocks are parallel.
+// The activation dtypes that the matrices of the feed-forward read.
 static unsigned ffn_dtypes(const struct layer *layer) {
     return cuda_dtypes_of(layer->gate_up) | cuda_dtypes_of(layer->router) |
            cuda_dtypes_of(layer->shared_gate) | cuda_dtypes_of(layer->expert_gate_up);
@@ -125,7 +125,7 @@ static const int32_t *context_of(const struct device *dev, const struct layer *l
     return layer->attn.bidirectional ? dev->inputs.context_len : NULL;
 }
 
-// What the arguments of all kernels of attention have.
+// The arguments that all attention kernels have.
 #define ATTENTION_ARGS(dev, layer)                                                                           \
     .q = (dev)->q, .kv = cuda_kv_of(dev, &(layer)->attn, (layer)->kv_layer),                                 \
     .blocks = blocks_of(dev, layer), .group = (layer)->attn.heads / (layer)->attn.kv_heads,                  \
@@ -271,7 +271,7 @@ void cuda_phase_attn_out(struct device *dev, const struct layer *layer, const st
     if (layer->attn.kind == ATTN_LATENT) {
         cuda_latent_out(dev, layer);
     } else {
-        // What a layer with more heads left behind these columns is neither multiplied nor a row's largest.
+        // Clears columns that a layer with more heads has left: the GEMM and a row's largest must not see them.
         cuda_clear(dev->rt, &(struct cuda_clear){x->data[written], written, rows, n, x->n, x->ld});
         cuda_convert(dev, x, rows);
     }

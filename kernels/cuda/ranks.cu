@@ -158,7 +158,7 @@ template <int WORLD> __global__ void __launch_bounds__(PEER_THREADS, 1) sum_slic
     keep_epoch(a.peers, epoch, go);
 }
 
-// What each rank has of a stage's input, to all.
+// Copies each rank's part of a stage's input to all ranks.
 __global__ void __launch_bounds__(PEER_THREADS, 1) share_parts(struct cuda_share a) {
     KD_SHARED(int, arrived);
     kd_grid_release();

@@ -55,7 +55,7 @@ void rt_upload_ahead(struct rt *rt, void *device, const void *host, size_t bytes
 enum rt_queue { RT_WORK, RT_UPLOADS };
 enum rt_event { RT_UPLOADED, RT_UPLOAD_READ, RT_EVENTS };
 void rt_record(struct rt *rt, enum rt_queue on, enum rt_event e); // comes when what was queued so far is done
-// What is queued from here on waits for the event as it was recorded last.
+// Work queued from here on waits for the event as it was recorded last.
 void rt_order(struct rt *rt, enum rt_queue on, enum rt_event e);
 // Done when it returns, from and to any host memory. For loading and tests.
 void rt_upload_now(struct rt *rt, void *device, const void *host, size_t bytes);
@@ -127,7 +127,7 @@ struct rt_gemm {
 bool rt_matmul(struct rt *rt, const struct rt_gemm *g);
 bool rt_can_matmul(struct rt *rt, const struct rt_gemm *g); // reads nothing of x, w, y and scales
 
-// What cuBLASLt wants of addresses and sizes.
+// Whether addresses and sizes are as cuBLASLt requires.
 static inline bool rt_gemm_is_aligned(const struct rt_gemm *g) {
     int unit = g->type == RT_E4M3 ? 16 : 8;
     uintptr_t all =

@@ -18,7 +18,7 @@ struct group_comm;       // what ncclComm_t points to
 // ncclSuccess, ncclSum, ncclFloat32, ncclBfloat16; of the version
 enum { SUCCESS = 0, SUM = 0, FLOAT32 = 7, BFLOAT16 = 9, MAJOR = 2, OLDEST = 21000 };
 
-// What is used of it: nccl<name>(arguments). Its enumerations are of int's size.
+// The functions used: nccl<name>(arguments). NCCL's enumerations have int's size.
 #define NCCL_MAP(X)                                                                                          \
     X(GetVersion, nccl_result, (int *))                                                                      \
     X(GetUniqueId, nccl_result, (group_name *))                                                              \

@@ -95,7 +95,7 @@ KD_FN mass_t scan_block(mass_t v, mass_t *all, struct sample_shared *s) {
     return before + sum - v;
 }
 
-// What a view counts in all.
+// The mass of all tokens of a view.
 KD_FN mass_t total_of(const view &v, double low, struct sample_shared *s) {
     mass_t sum = 0, all;
     for (int g = (int)threadIdx.x; g < v.groups; g += SAMPLE_THREADS) {
@@ -516,7 +516,7 @@ KD_FN view adjusted_row(const struct cuda_sample &a, const struct cuda_row_prep 
     return v;
 }
 
-// What reads every logit of a row, by several blocks a row: local top-k, or groups' sums for log-probabilities and masses.
+// Reads every logit of a row, by several blocks a row: local top-k, or groups' sums for log-probabilities and masses.
 __global__ void __launch_bounds__(SAMPLE_THREADS, 1) count_rows(struct cuda_sample a) {
     KD_SHARED(struct sample_shared, s);
     kd_grid_release();

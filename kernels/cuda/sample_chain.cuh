@@ -27,7 +27,7 @@ KD_FN uint32_t distance_of(const chain &c, float logit) {
     return steps < c.mean ? c.mean - steps : steps - c.mean;
 }
 
-// What a token counts; 0: it is not in the chain, or has no probability.
+// The mass of a token; 0: it is not in the chain, or has no probability.
 KD_FN mass_t mass_in(const chain &c, int id) {
     float l = c.v.logits[id];
     uint32_t key = order_key(l);

@@ -15,7 +15,7 @@ KD_FN float squares(const float *x, float mean, int n, float *scratch) {
     return block_sum(sum, scratch);
 }
 
-// What makes x as long as `like`.
+// The factor that gives x the root mean square of `like`.
 KD_FN float match(const float *x, const float *like, int n, float *scratch) {
     float has = kd_div(squares(x, 0, n, scratch), (float)n),
           wants = kd_div(squares(like, 0, n, scratch), (float)n);
@@ -75,7 +75,8 @@ __global__ void __launch_bounds__(STREAM_THREADS) streams_predict(struct cuda_st
     }
 }
 
-// What attention has added to becomes its mean with the norms of what was predicted and of what LAuReL makes of that.
+// LAuReL, after attention has added to x, with p the prediction and y = laurel(p):
+//   x = (x + norm(p) + norm(y)) * sqrt(0.5)
 __global__ void __launch_bounds__(STREAM_THREADS) add_laurel(struct cuda_laurel a) {
     KD_SHARED(float, scratch); // (32)
     kd_grid_release();

@@ -34,7 +34,7 @@ struct cuda_inputs {
     const void *upload;
 };
 
-// What the work lists of one attn_spec depend on.
+// The parameters of the work lists of one attn_spec.
 struct work_attn_config {
     int group; // query heads per kv head
     int window; // of bidirectional attention its part up to a row's own token, the last that one that decodes sees
@@ -52,7 +52,7 @@ struct work_config {
     struct step_limits limits;
 };
 
-// What the host needs to know to launch.
+// The sizes that the host needs to launch.
 struct work {
     int num_tokens, num_decode, num_rows; // with padding
     struct work_attn {

@@ -296,7 +296,7 @@ static int32_t token_of(const struct device *dev, const struct weight *table, co
     return id;
 }
 
-// What layers take of each token.
+// Makes each layer's own embedding of each token.
 static void embed_layers(struct device *dev, const struct model *model, const struct step *step) {
     int D = dev->model.hidden, L = dev->model.num_layers, P = dev->model.layer_embed;
     for (int t = 0; t < step->num_tokens; t++) {

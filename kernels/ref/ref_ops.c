@@ -45,7 +45,7 @@ static void scale_and_min(const uint8_t *p, int j, int *scale, int *min) {
     *min = j < 4 ? p[j + 4] & 63 : p[j + 4] >> 4 | p[j] >> 6 << 4;
 }
 
-// What the nibbles of IQ4_NL and IQ4_XS stand for; and twice the magnitudes of a 4-bit float of MXFP4
+// The values of the nibbles of IQ4_NL and IQ4_XS; and twice the magnitudes of a 4-bit float of MXFP4
 static const signed char iq4[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
 static const signed char e2m1[8] = {0, 1, 2, 3, 4, 6, 8, 12};
 

@@ -15,7 +15,7 @@ struct ref_streams {
 
 // Makes the others of x.
 void ref_streams_embed(float *others, const float *x, const struct ref_streams *s);
-// What a layer predicts of all, x included.
+// Predicts a layer's input for all streams, x included.
 void ref_streams_predict(float *others, float *x, const struct ref_streams *s);
 // Corrects all by how far x is from what was predicted.
 void ref_streams_correct(float *others, float *x, const struct ref_streams *s);

@@ -134,7 +134,7 @@ void wgmma(wgmma_args args);
 void wgmma_fence();
 void wgmma_commit();
 void wgmma_wait(int keep);
-// What follows a block's shared memory from its beginning to its end (wgmma.cpp); null: nobody does.
+// Callbacks that follow a block's shared memory from its beginning to its end (wgmma.cpp); null: none.
 struct watcher {
     void (*begin)(size_t shared_bytes);
     uint32_t (*copy_issued)(void *dst, int bytes); // by this thread; the copy's number

@@ -100,7 +100,7 @@ static event queue_event(rt *rt, rt_queue on) {
     return e;
 }
 
-// What an allocation holds before its bytes, so that rt_free() knows its size.
+// The header in front of an allocation's bytes, so that rt_free() knows its size.
 enum { HEADER = 256, OF_HEAP = -1, OF_PAGES = -2 };
 struct header {
     size_t bytes;
@@ -110,7 +110,7 @@ static header *header_of(void *p) { return (header *)((char *)p - HEADER); }
 
 enum { NUM_DEVICES = 16 };
 
-// What devices that are opened now are; set by rt_test_dry().
+// The properties of devices that are opened from now on; rt_test_dry() sets them.
 static struct {
     int num_sms;
     size_t memory; // 0: not dry
@@ -128,9 +128,9 @@ static bool is_pinned(const void *p, size_t bytes) {
     return after != pinned.begin() && (uintptr_t)p + bytes <= std::prev(after)->second;
 }
 
-// What launchers asked for at most, by kernel. Where QUIRE_EMULATED_LAUNCHES names a folder, a file of it
-// gets that at the end of the process: the path of the program or module, then a line per kernel with its
-// place there, threads and bytes of shared memory. tests/tools/ptxas.py compares it with registers.txt.
+// The most that launches have asked for, by kernel. If QUIRE_EMULATED_LAUNCHES names a folder, the process writes a file
+// there at its end: the path of the program or module, then a line per kernel with its address there, threads and bytes
+// of shared memory. tests/tools/ptxas.py compares it with registers.txt.
 struct asked {
     std::mutex mutex;
     struct most {
@@ -336,7 +336,7 @@ void rt_fail(struct rt *rt, const char *what) {
         snprintf(rt->error, sizeof rt->error, "%s", what);
 }
 
-// What reads or writes the device's memory; of a dry one it comes and does nothing.
+// Queues work that reads or writes the device's memory; on a dry device the work does nothing.
 static void queue_work(struct rt *rt, rt_queue on, std::function<void()> run) {
     queue(rt, on, dry.memory ? [] {} : std::move(run));
 }

@@ -84,7 +84,7 @@ __attribute__((no_sanitize_address)) uint64_t digest(const registers &r) {
 
 size_t begin_of_shared() { return (size_t)(ctx->shared - ctx->shared_pages); }
 
-// What ordinary stores wrote becomes visible.
+// Makes the bytes that ordinary stores wrote visible to wgmma.
 void publish() {
     block_state *b = shared_state();
     enum { RUN = 4096 };

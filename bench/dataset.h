@@ -1,4 +1,4 @@
-// What is asked: conversations of one or more turns, from a file or made up.
+// The prompts of a run: conversations of one or more turns, from a file or made up.
 #pragma once
 
 #include "dataset_items.h"
@@ -14,7 +14,7 @@ size_t dataset_size(const struct dataset *d);
 // Files of prompts (not traces) begin anew at their end.
 struct item dataset_item(const struct dataset *d, size_t i);
 
-// What an endless prefix cache would have of prompts made of segments, in the order of the calls.
+// Counts the tokens that an endless prefix cache would have of prompts made of segments, in the order of the calls.
 struct prefix_ideal;
 struct prefix_ideal *prefix_ideal_new(void);
 void prefix_ideal_free(struct prefix_ideal *p);

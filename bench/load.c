@@ -245,7 +245,7 @@ static bool on_body(void *context, const char *data, size_t len, int64_t now) {
     return true;
 }
 
-// What went wrong, if anything did. The message is left empty where the kind says all.
+// The kind of a request's error, ERROR_NONE without one. The message stays empty if the kind says all.
 static enum error_kind find_error(struct flight *f, char *message) {
     struct request_record *rec = f->rec;
     if (f->status != 200) {

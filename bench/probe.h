@@ -1,4 +1,4 @@
-// What is asked of the server before the run: its model, and how prompts of a given length are to be written.
+// Asks the server, before the run, for its model and for how to write prompts of a given length.
 #pragma once
 
 #include "client.h"

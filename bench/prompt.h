@@ -19,7 +19,7 @@ struct prompt_maker {
     uint64_t seed;
 };
 
-// What was said before in a conversation: pairs of text, {user, assistant}…
+// The earlier messages of a conversation: pairs of text, {user, assistant}…
 struct history {
     char **said; // [num], owned
     uint32_t num;

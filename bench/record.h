@@ -1,4 +1,4 @@
-// What is known of one request: only timestamps and counts; every metric is computed from them afterwards.
+// The record of one request: only timestamps and counts; every metric is computed from them afterwards.
 #pragma once
 
 #include <stdbool.h>

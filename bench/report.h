@@ -1,4 +1,4 @@
-// What is written of a result: the terminal's table, JSON, CSV.
+// Writes a result: the terminal's table, JSON, CSV.
 #pragma once
 
 #include "options.h"

@@ -112,7 +112,7 @@ static expr leftmost(const struct grammar_builder *b, const uint8_t *facts, expr
 
 // Depth first, without recursion: an expression that is met within itself begins with itself.
 static enum status find_circle(const struct grammar_builder *b, const uint8_t *facts, struct err *err) {
-    struct step {
+    struct path_step {
         expr e;
         int next;
     } *path = malloc(((size_t)b->num_nodes + 1) * sizeof *path);
@@ -124,10 +124,10 @@ static enum status find_circle(const struct grammar_builder *b, const uint8_t *f
         int depth = 0;
         if (b->rules[r].body < 0 || seen[b->rules[r].body])
             continue;
-        path[depth++] = (struct step){b->rules[r].body, 0};
+        path[depth++] = (struct path_step){b->rules[r].body, 0};
         seen[b->rules[r].body] = 1;
         while (depth && s == STATUS_OK) {
-            struct step *top = &path[depth - 1];
+            struct path_step *top = &path[depth - 1];
             expr e = leftmost(b, facts, top->e, top->next++);
             if (e == EXPR_NONE) {
                 seen[top->e] = 2;
@@ -143,7 +143,7 @@ static enum status find_circle(const struct grammar_builder *b, const uint8_t *f
                             "rule '%.80s' begins with itself by way of another rule (left recursion)", name);
             } else if (!seen[e]) {
                 seen[e] = 1;
-                path[depth++] = (struct step){e, 0};
+                path[depth++] = (struct path_step){e, 0};
             }
         }
     }

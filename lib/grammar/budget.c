@@ -7,7 +7,7 @@
 enum phase { BEFORE, INSIDE, CLOSING, AFTER };
 
 // As it is behind a token.
-struct place {
+struct budget_place {
     enum phase phase;
     int32_t matched; // bytes of the mark that is looked for
     int32_t count;   // tokens of reasoning; in CLOSING of the text that ends it
@@ -20,7 +20,7 @@ struct budget {
     char *open, *close;
     token_id *closing; // (num_closing) what is written
     int num_closing;
-    struct place now, *places; // (num) before each token
+    struct budget_place now, *places; // (num) before each token
     size_t num, cap;
 };
 
@@ -39,19 +39,19 @@ static int32_t search(const char *mark, int32_t matched, char byte) {
 
 static bool is_blank(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
 
-static void see_byte(const struct budget *b, struct place *p, char byte) {
+static void see_byte(const struct budget *b, struct budget_place *p, char byte) {
     if (p->phase == BEFORE) {
         if (p->matched == 0 && is_blank(byte))
             return;
         if (b->open[p->matched] != byte) {
             p->phase = AFTER; // no reasoning comes first
         } else if (!b->open[++p->matched]) {
-            *p = (struct place){.phase = INSIDE};
+            *p = (struct budget_place){.phase = INSIDE};
         }
     } else if (p->phase != AFTER) {
         p->matched = search(b->close, p->matched, byte);
         if (!b->close[p->matched])
-            *p = (struct place){.phase = AFTER};
+            *p = (struct budget_place){.phase = AFTER};
     }
 }
 
@@ -69,7 +69,7 @@ static bool budget_accept(void *state, token_id token) {
         return false;
     if (b->num == b->cap) {
         size_t cap = b->cap ? 2 * b->cap : 64;
-        struct place *places = realloc(b->places, cap * sizeof *places);
+        struct budget_place *places = realloc(b->places, cap * sizeof *places);
         if (!places)
             return false;
         b->places = places;
@@ -81,7 +81,7 @@ static bool budget_accept(void *state, token_id token) {
     if (must_close(b)) {
         int32_t at = b->now.phase == CLOSING ? b->now.count : 0;
         bool last = at + 1 == b->num_closing;
-        b->now = (struct place){.phase = last ? AFTER : CLOSING, .count = at + 1};
+        b->now = (struct budget_place){.phase = last ? AFTER : CLOSING, .count = at + 1};
         return true;
     }
     size_t len;

@@ -12,7 +12,7 @@
 enum { MAX_ENTRIES = 256, MAX_REFUSALS = 64 };
 static const size_t max_refused_bytes = 16 << 20; // of the keys of refusals
 
-struct entry {
+struct cached_constraint {
     struct buf key;                // no data: free
     struct constraint *constraint; // NULL: refused
     struct err refusal;
@@ -35,7 +35,8 @@ struct constraint_cache {
     uint64_t clock;
     struct constraint_counts counts;
     atomic_bool stopped;
-    struct entry entries[MAX_ENTRIES], refusals[MAX_REFUSALS]; // apart: refusals push no constraint out
+    struct cached_constraint entries[MAX_ENTRIES],
+        refusals[MAX_REFUSALS]; // apart: refusals push no constraint out
 };
 
 struct constraint_cache *constraint_cache_new(struct vocabulary v, size_t max_bytes) {
@@ -49,10 +50,10 @@ struct constraint_cache *constraint_cache_new(struct vocabulary v, size_t max_by
     return c;
 }
 
-static void forget(struct entry *e) {
+static void forget(struct cached_constraint *e) {
     buf_free(&e->key);
     constraint_release(e->constraint);
-    *e = (struct entry){0};
+    *e = (struct cached_constraint){0};
 }
 
 void constraint_cache_free(struct constraint_cache *c) {
@@ -95,9 +96,9 @@ static bool same_key(const struct buf *a, const struct buf *b) {
 }
 
 // With the lock. NULL: not there.
-static struct entry *find(struct constraint_cache *c, const struct buf *key) {
+static struct cached_constraint *find(struct constraint_cache *c, const struct buf *key) {
     for (int i = 0; i < MAX_ENTRIES + MAX_REFUSALS; i++) {
-        struct entry *e = i < MAX_ENTRIES ? &c->entries[i] : &c->refusals[i - MAX_ENTRIES];
+        struct cached_constraint *e = i < MAX_ENTRIES ? &c->entries[i] : &c->refusals[i - MAX_ENTRIES];
         if (e->key.data && same_key(&e->key, key)) {
             e->used = ++c->clock;
             return e;
@@ -115,12 +116,12 @@ static bool is_in_work(const struct constraint_cache *c, const struct buf *key) 
 
 // With the lock: forgets those that were used longest ago until the rest, which grow as they are used, and one more
 // have room. Requests keep theirs. Where that one goes.
-static struct entry *make_room(struct entry *entries, int num, size_t max_bytes) {
+static struct cached_constraint *make_room(struct cached_constraint *entries, int num, size_t max_bytes) {
     for (;;) {
-        struct entry *oldest = NULL, *place = NULL;
+        struct cached_constraint *oldest = NULL, *place = NULL;
         size_t bytes = 0;
         for (int i = 0; i < num; i++) {
-            struct entry *e = &entries[i];
+            struct cached_constraint *e = &entries[i];
             if (!e->key.data) {
                 place = e;
                 continue;
@@ -169,11 +170,11 @@ static struct constraint *compile(struct constraint_cache *c, struct buf *key,
     if (made) {
         constraint_retain(made);
         *make_room(c->entries, MAX_ENTRIES, c->max_bytes) =
-            (struct entry){.key = *key, .constraint = made, .used = ++c->clock};
+            (struct cached_constraint){.key = *key, .constraint = made, .used = ++c->clock};
         *key = (struct buf){0};
     } else if (err->code != STATUS_NOMEM && err->code != STATUS_CANCELLED && key->len <= max_refused_bytes) {
         *make_room(c->refusals, MAX_REFUSALS, max_refused_bytes - key->len) =
-            (struct entry){.key = *key, .refusal = *err, .used = ++c->clock};
+            (struct cached_constraint){.key = *key, .refusal = *err, .used = ++c->clock};
         *key = (struct buf){0};
     }
     pthread_cond_broadcast(&c->done);
@@ -184,7 +185,7 @@ struct constraint *constraint_cache_get(struct constraint_cache *c, const struct
                                         const struct json_style *style, struct err *err) {
     struct buf key = {0};
     struct constraint *found = NULL;
-    struct entry *e;
+    struct cached_constraint *e;
     write_key(&key, root);
     buf_int(&key, style->order);
     buf_char(&key, ' ');

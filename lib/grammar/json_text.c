@@ -140,7 +140,7 @@ static unsigned char escaped_byte(int i) { return (unsigned char)(i < 32 ? i : i
 static int hex_digit(int v) { return v < 10 ? '0' + v : 'a' + v - 10; }
 
 // Places within an escape: behind the backslash, behind `u`, `u0`, `u00`, `u000` and `u001`.
-enum place { PLAIN, SLASH, U, U0, U00, U000, U001, PLACES };
+enum string_place { PLAIN, SLASH, U, U0, U00, U000, U001, PLACES };
 
 // Bytes of escaped text that are alike: those that d does not tell apart, but what escapes are made of.
 static void escape_classes(const struct dfa *d, struct dfa *e, unsigned char *samples) {
@@ -187,8 +187,8 @@ static struct dfa *escaped(struct grammar_builder *b, struct dfa *d) {
             int c = escaped_byte(i);
             if (dfa_step(d, q, (unsigned char)c) == DFA_DEAD)
                 continue;
-            enum place last = short_escape(c) ? SLASH : c < 16 ? U000 : U001;
-            for (enum place p = SLASH; p <= (last == U001 ? U00 : last); p++)
+            enum string_place last = short_escape(c) ? SLASH : c < 16 ? U000 : U001;
+            for (enum string_place p = SLASH; p <= (last == U001 ? U00 : last); p++)
                 at[q][p] = at[q][p] < 0 ? e->num_states++ : at[q][p];
             at[q][last] = at[q][last] < 0 ? e->num_states++ : at[q][last];
         }
@@ -210,7 +210,7 @@ static struct dfa *escaped(struct grammar_builder *b, struct dfa *d) {
     for (int q = 0; q < d->num_states; q++) {
         e->label[at[q][PLAIN]] = d->label[q];
         static const char between[] = {'\\', 'u', '0', '0', '0'};
-        for (enum place p = PLAIN; p < U00; p++)
+        for (enum string_place p = PLAIN; p < U00; p++)
             if (at[q][p + 1] >= 0)
                 EDGE(p, between[p]) = at[q][p + 1];
         if (at[q][U000] >= 0)

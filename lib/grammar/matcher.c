@@ -7,44 +7,44 @@
 #include <stdlib.h>
 #include <string.h>
 
-// Where a reading of the text stands: a stop, the state of its automaton, and who waits below.
+// Where a reading of the text stands: an NFA state, the state of its automaton, and who waits below.
 struct thread {
-    int32_t stop, sub, stack;
+    int32_t nfa, sub, stack;
 };
 
-// One of those who wait. RETURN: goes on at `stop`. LOOP: a is its count. OBJECT: a its set of kinds seen, b the last
+// One of those who wait. RETURN: goes on at `nfa`. LOOP: a is its count. OBJECT: a its set of kinds seen, b the last
 // one with a place in the order, c the members so far, d the kind of the member at hand.
-struct frame {
+struct match_frame {
     int32_t parent;
     enum frame_kind { FRAME_RETURN, FRAME_LOOP, FRAME_OBJECT } kind;
-    int32_t stop, a, b, c, d;
+    int32_t nfa, a, b, c, d;
 };
 
-struct state {
+struct match_state {
     uint32_t first, num; // threads
     bool may_end;
 };
 
 // Numbers of items that are equal.
-struct table {
+struct match_table {
     int32_t *slots; // -1: free
     size_t num_slots, used;
 };
 
 struct matcher {
     struct grammar *g;
-    struct state *states;
+    struct match_state *states;
     struct edge *edges; // (num_states, num_classes)
     int32_t *notes;     // (num_states)
     struct thread *threads;
-    struct frame *frames; // [0]: nobody waits
-    uint64_t *sets;       // of kinds seen: (num_words) each as its object needs
+    struct match_frame *frames; // [0]: nobody waits
+    uint64_t *sets;             // of kinds seen: (num_words) each as its object needs
     size_t num_states, cap_states, num_threads, cap_threads, num_frames, cap_frames, num_sets, cap_sets,
         cap_edges, cap_notes;
-    struct table state_table, frame_table;
+    struct match_table state_table, frame_table;
     struct thread *now; // (MAX_THREADS) of the set being made: those that take bytes first
     struct thread *todo;
-    struct table met; // of threads in `seen`
+    struct match_table met; // of threads in `seen`
     struct thread *seen;
     size_t num_now, num_todo, num_seen;
     bool may_end;
@@ -58,7 +58,7 @@ const struct grammar *matcher_grammar(const struct matcher *m) { return m->g; }
 
 // ---- tables
 
-static bool table_grow(struct table *t, uint64_t (*hash)(const struct matcher *, int32_t),
+static bool table_grow(struct match_table *t, uint64_t (*hash)(const struct matcher *, int32_t),
                        const struct matcher *m) {
     if (t->used * 2 < t->num_slots)
         return true;
@@ -80,7 +80,7 @@ static bool table_grow(struct table *t, uint64_t (*hash)(const struct matcher *,
     return true;
 }
 
-static void table_clear(struct table *t) {
+static void table_clear(struct match_table *t) {
     if (t->slots)
         memset(t->slots, -1, t->num_slots * sizeof *t->slots);
     t->used = 0;
@@ -114,10 +114,10 @@ static void spend(struct matcher *m, uint32_t work) {
 
 // ---- frames
 
-static uint64_t hash_of_frame(const struct frame *f) { return hash_bytes(1, f, sizeof *f); }
+static uint64_t hash_of_frame(const struct match_frame *f) { return hash_bytes(1, f, sizeof *f); }
 static uint64_t frame_hash(const struct matcher *m, int32_t i) { return hash_of_frame(&m->frames[i]); }
 
-static int32_t frame_number(struct matcher *m, const struct frame *f) {
+static int32_t frame_number(struct matcher *m, const struct match_frame *f) {
     if (!table_grow(&m->frame_table, frame_hash, m))
         return failed(m);
     size_t mask = m->frame_table.num_slots - 1, at = hash_of_frame(f) & mask;
@@ -133,15 +133,16 @@ static int32_t frame_number(struct matcher *m, const struct frame *f) {
 }
 
 // Nobody has to be told where nothing is left to do but to return.
-static int32_t push_return(struct matcher *m, int32_t stop, int32_t stack) {
-    if (m->g->stops[stop].kind == STOP_RETURN)
+static int32_t push_return(struct matcher *m, int32_t nfa, int32_t stack) {
+    if (m->g->nfa[nfa].kind == NFA_RETURN)
         return stack;
-    return frame_number(m, &(struct frame){.parent = stack, .kind = FRAME_RETURN, .stop = stop});
+    return frame_number(m, &(struct match_frame){.parent = stack, .kind = FRAME_RETURN, .nfa = nfa});
 }
 
 // ---- objects: which kinds of members may still come
 
-static bool seen_bit(const struct matcher *m, const struct net_object *n, const struct frame *f, int kind) {
+static bool seen_bit(const struct matcher *m, const struct net_object *n, const struct match_frame *f,
+                     int kind) {
     int bit = n->bits[kind];
     return bit >= 0 && f->a >= 0 && m->sets[f->a + bit / 64] >> (bit % 64) & 1;
 }
@@ -175,19 +176,20 @@ static int32_t set_with(struct matcher *m, const struct net_object *n, int32_t s
     return set_number(m, words);
 }
 
-static int missing(const struct matcher *m, const struct net_object *n, const struct frame *f) {
+static int missing(const struct matcher *m, const struct net_object *n, const struct match_frame *f) {
     int left = 0;
     for (int i = 0; n->num_required && i < n->o->num_kinds; i++)
         left += n->o->kinds[i].required && !seen_bit(m, n, f, i);
     return left;
 }
 
-static bool closable(const struct matcher *m, const struct net_object *n, const struct frame *f) {
+static bool closable(const struct matcher *m, const struct net_object *n, const struct match_frame *f) {
     return f->c >= n->o->min && missing(m, n, f) == 0;
 }
 
 // The members that may still come behind one of `kind`, as far as keys that come once go.
-static int to_come(const struct matcher *m, const struct net_object *n, const struct frame *f, int kind) {
+static int to_come(const struct matcher *m, const struct net_object *n, const struct match_frame *f,
+                   int kind) {
     int num = 0;
     for (int i = n->o->ordered ? kind + 1 : 0; i < n->o->num_kinds; i++)
         num += i != kind && n->values[i] >= 0 && n->o->kinds[i].once && !seen_bit(m, n, f, i);
@@ -195,7 +197,8 @@ static int to_come(const struct matcher *m, const struct net_object *n, const st
 }
 
 // Whether a member of a kind may come now, so that the object can still be completed.
-static bool allowed(const struct matcher *m, const struct net_object *n, const struct frame *f, int kind) {
+static bool allowed(const struct matcher *m, const struct net_object *n, const struct match_frame *f,
+                    int kind) {
     const struct object *o = n->o;
     const struct member_kind *k = &o->kinds[kind];
     if (n->values[kind] < 0 || (k->once && seen_bit(m, n, f, kind)))
@@ -214,12 +217,12 @@ static bool allowed(const struct matcher *m, const struct net_object *n, const s
 }
 
 // Whether only what is required may still come.
-static bool is_tight(const struct matcher *m, const struct net_object *n, const struct frame *f) {
+static bool is_tight(const struct matcher *m, const struct net_object *n, const struct match_frame *f) {
     return n->o->max >= 0 && f->c + 1 + missing(m, n, f) > n->o->max;
 }
 
 // Whether some key from state q on is that of an allowed kind.
-static bool key_ahead(struct matcher *m, const struct net_object *n, const struct frame *f, int32_t q) {
+static bool key_ahead(struct matcher *m, const struct net_object *n, const struct match_frame *f, int32_t q) {
     const struct dfa *d = n->o->keys;
     if (!d || d->num_states == 0 || (n->o->max >= 0 && f->c >= n->o->max))
         return false;
@@ -263,9 +266,9 @@ static bool key_ahead(struct matcher *m, const struct net_object *n, const struc
 static uint64_t hash_of_thread(const struct thread *t) { return hash_bytes(2, t, sizeof *t); }
 static uint64_t seen_hash(const struct matcher *m, int32_t i) { return hash_of_thread(&m->seen[i]); }
 
-// A thread arrives at a stop; each place is looked at once.
-static void arrive(struct matcher *m, int32_t stop, int32_t sub, int32_t stack) {
-    struct thread t = {stop, sub, stack};
+// A thread arrives at an NFA state; each place is looked at once.
+static void arrive(struct matcher *m, int32_t nfa, int32_t sub, int32_t stack) {
+    struct thread t = {nfa, sub, stack};
     if (m->failed)
         return;
     if (!table_grow(&m->met, seen_hash, m)) {
@@ -289,80 +292,81 @@ static void arrive(struct matcher *m, int32_t stop, int32_t sub, int32_t stack) 
 
 // Between two members, at the beginning (comma: false) or behind one.
 static void members(struct matcher *m, const struct net_object *n, int32_t stack, bool comma) {
-    struct frame f = m->frames[stack];
+    struct match_frame f = m->frames[stack];
     if (closable(m, n, &f))
         arrive(m, n->close, 0, stack);
     if (key_ahead(m, n, &f, 0))
         arrive(m, comma ? n->comma : n->key, 0, stack);
 }
 
-static void loop_again(struct matcher *m, const struct loop *l, int32_t number, int32_t count,
+static void loop_again(struct matcher *m, const struct net_loop *l, int32_t number, int32_t count,
                        int32_t parent) {
     if (count >= l->min)
         arrive(m, l->after, 0, parent);
     if (l->max < 0 || count < l->max) {
         int32_t stack = frame_number(
-            m, &(struct frame){.parent = parent, .kind = FRAME_LOOP, .stop = number, .a = count});
+            m, &(struct match_frame){.parent = parent, .kind = FRAME_LOOP, .nfa = number, .a = count});
         arrive(m, l->body, 0, stack);
     }
 }
 
-// Follows a thread up to stops that take a byte.
+// Follows a thread up to NFA states that take a byte.
 static void follow(struct matcher *m, struct thread t) {
     const struct grammar *g = m->g;
-    const struct stop *s = &g->stops[t.stop];
-    struct frame f = m->frames[t.stack];
+    const struct nfa_state *s = &g->nfa[t.nfa];
+    struct match_frame f = m->frames[t.stack];
     switch ((enum stop_kind)s->kind) {
-    case STOP_DFA:
+    case NFA_DFA:
         if (g->b->dfas[s->a]->label[t.sub] >= 0)
             arrive(m, s->b, 0, t.stack);
         if (g->dfas[s->a].goes_on[t.sub])
             m->now[m->num_now++] = t;
         break;
-    case STOP_SET:
-    case STOP_KEY: m->now[m->num_now++] = t; break;
-    case STOP_SPLIT:
+    case NFA_SET:
+    case NFA_KEY: m->now[m->num_now++] = t; break;
+    case NFA_SPLIT:
         for (int32_t i = 0; i < s->b; i++)
             arrive(m, g->targets[s->a + i], 0, t.stack);
         break;
-    case STOP_CALL: arrive(m, s->a, 0, push_return(m, s->b, t.stack)); break;
-    case STOP_RETURN: arrive(m, f.stop, 0, f.parent); break;
-    case STOP_LOOP: loop_again(m, &g->loops[s->a], s->a, 0, t.stack); break;
-    case STOP_AGAIN: {
-        const struct loop *l = &g->loops[s->a];
+    case NFA_CALL: arrive(m, s->a, 0, push_return(m, s->b, t.stack)); break;
+    case NFA_RETURN: arrive(m, f.nfa, 0, f.parent); break;
+    case NFA_LOOP: loop_again(m, &g->loops[s->a], s->a, 0, t.stack); break;
+    case NFA_AGAIN: {
+        const struct net_loop *l = &g->loops[s->a];
         loop_again(m, l, s->a, l->max < 0 && f.a == l->min ? f.a : f.a + 1, f.parent);
         break;
     }
-    case STOP_OBJECT: {
-        struct frame o = {.parent = t.stack, .kind = FRAME_OBJECT, .stop = s->a, .a = -1, .b = -1, .d = -1};
+    case NFA_OBJECT: {
+        struct match_frame o = {
+            .parent = t.stack, .kind = FRAME_OBJECT, .nfa = s->a, .a = -1, .b = -1, .d = -1};
         int32_t stack = frame_number(m, &o);
         if (!m->failed)
             members(m, &g->objects[s->a], stack, false);
         break;
     }
-    case STOP_VALUE: {
+    case NFA_VALUE: {
         int32_t value = g->objects[s->a].values[f.d];
         f.d = -1;
         int32_t stack = frame_number(m, &f);
         arrive(m, value, 0, push_return(m, g->objects[s->a].after, stack));
         break;
     }
-    case STOP_MEMBERS: members(m, &g->objects[s->a], t.stack, true); break;
-    case STOP_LEAVE: arrive(m, g->give_back, 0, f.parent); break;
-    case STOP_END: m->may_end = true; break;
+    case NFA_MEMBERS: members(m, &g->objects[s->a], t.stack, true); break;
+    case NFA_LEAVE: arrive(m, g->give_back, 0, f.parent); break;
+    case NFA_END: m->may_end = true; break;
     }
 }
 
 // At the end of a key: adds a thread for each kind that the member may be of.
 static void end_key(struct matcher *m, const struct thread *t, const struct net_object *n) {
-    const struct frame f = m->frames[t->stack];
+    const struct match_frame f = m->frames[t->stack];
     int32_t label = n->o->keys->label[t->sub];
     for (int i = label < 0 ? 0 : n->o->list_starts[label]; label >= 0 && i < n->o->list_starts[label + 1];
          i++) {
         int kind = n->o->lists[i];
         if (!allowed(m, n, &f, kind))
             continue;
-        struct frame with = f;
+        struct match_frame with = f;
         with.a = seen_bit(m, n, &f, kind) ? f.a : set_with(m, n, f.a, kind);
         with.b = n->o->ordered && n->o->kinds[kind].once ? kind : f.b;
         with.c = n->o->max >= 0 || f.c < n->o->min ? f.c + 1 : f.c;
@@ -374,19 +378,19 @@ static void end_key(struct matcher *m, const struct thread *t, const struct net_
 
 static void take(struct matcher *m, const struct thread *t, unsigned char byte) {
     const struct grammar *g = m->g;
-    const struct stop *s = &g->stops[t->stop];
-    if (s->kind == STOP_SET) {
+    const struct nfa_state *s = &g->nfa[t->nfa];
+    if (s->kind == NFA_SET) {
         if (byte_set_has(&g->b->sets[s->a], byte))
             arrive(m, s->b, 0, t->stack);
-    } else if (s->kind == STOP_DFA) {
+    } else if (s->kind == NFA_DFA) {
         int32_t next = dfa_step(g->b->dfas[s->a], t->sub, byte);
         if (next >= 0)
-            arrive(m, t->stop, next, t->stack);
+            arrive(m, t->nfa, next, t->stack);
     } else {
         const struct net_object *n = &g->objects[s->a];
         int32_t next = dfa_step(n->o->keys, t->sub, byte);
         if (next >= 0 && key_ahead(m, n, &m->frames[t->stack], next))
-            arrive(m, t->stop, next, t->stack);
+            arrive(m, t->nfa, next, t->stack);
         else if (next == DFA_DEAD &&
                  byte == (n->o->bare ? n->o->colon : '"')) // behind a backslash part of the key
             end_key(m, t, n);
@@ -399,7 +403,7 @@ static uint64_t hash_of_threads(const struct thread *t, size_t n, bool may_end) 
     return hash_bytes(3 + may_end, t, n * sizeof *t);
 }
 static uint64_t state_hash(const struct matcher *m, int32_t i) {
-    const struct state *s = &m->states[i];
+    const struct match_state *s = &m->states[i];
     return hash_of_threads(m->threads + s->first, s->num, s->may_end);
 }
 
@@ -412,7 +416,7 @@ static void begin(struct matcher *m) {
     m->work = 0;
     if (m->met.num_slots > 1024) { // of an unusually large set
         free(m->met.slots);
-        m->met = (struct table){0};
+        m->met = (struct match_table){0};
     }
     table_clear(&m->met);
 }
@@ -423,7 +427,7 @@ static int32_t state_number(struct matcher *m, const struct thread *threads, siz
         return MATCHER_FAILED;
     size_t mask = m->state_table.num_slots - 1, at = hash_of_threads(threads, num, may_end) & mask;
     for (; m->state_table.slots[at] >= 0; at = (at + 1) & mask) {
-        const struct state *s = &m->states[m->state_table.slots[at]];
+        const struct match_state *s = &m->states[m->state_table.slots[at]];
         if (s->num == num && s->may_end == may_end &&
             memcmp(m->threads + s->first, threads, num * sizeof *threads) == 0)
             return m->state_table.slots[at];
@@ -435,7 +439,7 @@ static int32_t state_number(struct matcher *m, const struct thread *threads, siz
         !reserve(&m->threads, m->num_threads + num + 1, &m->cap_threads, sizeof *m->threads))
         return MATCHER_FAILED;
     int32_t number = (int32_t)m->num_states++;
-    m->states[number] = (struct state){(uint32_t)m->num_threads, (uint32_t)num, may_end};
+    m->states[number] = (struct match_state){(uint32_t)m->num_threads, (uint32_t)num, may_end};
     memmove(m->threads + m->num_threads, threads, num * sizeof *threads); // matcher_keep() moves them down
     m->num_threads += num;
     for (size_t c = 0; c < classes; c++)
@@ -470,7 +474,7 @@ int32_t matcher_step(struct matcher *m, int32_t state, unsigned char byte) {
     size_t at = (size_t)state * (size_t)m->g->num_classes + m->g->class_of[byte];
     if (m->edges[at].to != MATCHER_UNKNOWN)
         return m->edges[at].to;
-    const struct state s = m->states[state];
+    const struct match_state s = m->states[state];
     begin(m);
     spend(m, s.num);
     for (uint32_t i = 0; i < s.num; i++)
@@ -515,26 +519,26 @@ bool matcher_may_go_on(struct matcher *m, int32_t state) { return m->states[stat
 
 // A thread is quiet where no plain text makes more of it: it goes on alone, or not at all.
 int matcher_takes_plain(const struct matcher *m, int32_t state) {
-    const struct state *s = &m->states[state];
+    const struct match_state *s = &m->states[state];
     int most = 0;
     for (const struct thread *t = m->threads + s->first, *end = t + s->num; t < end; t++) {
-        const struct stop *stop = &m->g->stops[t->stop];
-        const struct frame *f = &m->frames[t->stack];
+        const struct nfa_state *nfa = &m->g->nfa[t->nfa];
+        const struct match_frame *f = &m->frames[t->stack];
         int num = 0;
-        if (stop->kind == STOP_KEY) {
-            const struct net_object *n = &m->g->objects[stop->a];
+        if (nfa->kind == NFA_KEY) {
+            const struct net_object *n = &m->g->objects[nfa->a];
             num = n->plain[t->sub] && !is_tight(m, n, f) ? INT_MAX : 0;
             if (n->o->bare && !num) // what ends its key is plain
                 return 0;
-        } else if (stop->kind == STOP_SET) {
-            if (byte_set_takes_plain(&m->g->b->sets[stop->a]))
+        } else if (nfa->kind == NFA_SET) {
+            if (byte_set_takes_plain(&m->g->b->sets[nfa->a]))
                 return 0;
-        } else if (m->g->dfas[stop->a].quiet[t->sub]) {
-            num = m->g->dfas[stop->a].plain[t->sub] ? INT_MAX : 0;
+        } else if (m->g->dfas[nfa->a].quiet[t->sub]) {
+            num = m->g->dfas[nfa->a].plain[t->sub] ? INT_MAX : 0;
         } else {
-            const struct loop *l = f->kind == FRAME_LOOP ? &m->g->loops[f->stop] : NULL;
-            if (!l || !l->quiet || l->body != t->stop || m->g->stops[stop->b].kind != STOP_AGAIN ||
-                !m->g->dfas[stop->a].plain_char || t->sub != 0) // of characters, if it begins here again
+            const struct net_loop *l = f->kind == FRAME_LOOP ? &m->g->loops[f->nfa] : NULL;
+            if (!l || !l->quiet || l->body != t->nfa || m->g->nfa[nfa->b].kind != NFA_AGAIN ||
+                !m->g->dfas[nfa->a].plain_char || t->sub != 0) // of characters, if it begins here again
                 return 0;
             num = l->max < 0 ? INT_MAX : l->max - f->a;
         }
@@ -576,10 +580,10 @@ static void keep_frames(struct matcher *m, int32_t *number, const uint64_t *sets
     for (size_t i = 1; i < m->num_frames; i++) {
         if (!number[i])
             continue;
-        struct frame f = m->frames[i];
+        struct match_frame f = m->frames[i];
         f.parent = number[f.parent];
         if (f.kind == FRAME_OBJECT && f.a >= 0) {
-            size_t words = set_words(&m->g->objects[f.stop]);
+            size_t words = set_words(&m->g->objects[f.nfa]);
             memcpy(m->sets + m->num_sets, sets + f.a, words * sizeof *sets);
             f.a = set_number(m, words);
         }
@@ -599,7 +603,7 @@ static void keep_states(struct matcher *m, const int32_t *kept, size_t n, const 
     table_clear(&m->state_table);
     m->num_states = m->num_threads = 0;
     for (size_t i = 0; i < n; i++) {
-        struct state s = m->states[kept[i]];
+        struct match_state s = m->states[kept[i]];
         struct thread *threads = m->threads + s.first;
         int32_t note = m->notes[kept[i]];
         for (uint32_t j = 0; j < s.num; j++)
@@ -650,7 +654,7 @@ struct matcher *matcher_new(struct grammar *g) {
         matcher_free(m);
         return NULL;
     }
-    m->frames[0] = (struct frame){0};
+    m->frames[0] = (struct match_frame){0};
     m->num_frames = 1;
     return m;
 }

@@ -5,14 +5,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_STOPS = 1 << 20, MAX_DEPTH = 4000, MAX_EMPTY_TURNS = 256, MAX_MERGES = 64 };
+enum { MAX_NFA = 1 << 20, MAX_DEPTH = 4000, MAX_EMPTY_TURNS = 256, MAX_MERGES = 64 };
 
 struct compiler {
     struct grammar_builder *b;
     struct grammar *g;
     uint8_t *facts;
     int32_t *rule_starts, *object_starts; // -1: not compiled
-    int cap_stops, cap_targets, cap_loops;
+    int cap_nfa, cap_targets, cap_loops;
     int depth;
     int32_t dead, give_back; // a SPLIT of none, a RETURN
 };
@@ -22,14 +22,14 @@ static int32_t fail(struct compiler *c, enum status code, const char *message) {
 }
 
 static int32_t add_stop(struct compiler *c, enum stop_kind kind, int32_t a, int32_t b) {
-    if (a == EXPR_NONE && kind != STOP_RETURN)
+    if (a == EXPR_NONE && kind != NFA_RETURN)
         return EXPR_NONE;
-    if (c->g->num_stops >= MAX_STOPS)
+    if (c->g->num_nfa >= MAX_NFA)
         return fail(c, STATUS_LIMIT, "the grammar is too large");
-    if (!gb_grow(c->b, &c->g->stops, c->g->num_stops, &c->cap_stops, sizeof *c->g->stops))
+    if (!gb_grow(c->b, &c->g->nfa, c->g->num_nfa, &c->cap_nfa, sizeof *c->g->nfa))
         return EXPR_NONE;
-    c->g->stops[c->g->num_stops] = (struct stop){(uint8_t)kind, a, b};
-    return c->g->num_stops++;
+    c->g->nfa[c->g->num_nfa] = (struct nfa_state){(uint8_t)kind, a, b};
+    return c->g->num_nfa++;
 }
 
 // Room for n targets, to be filled by the caller; -1: failed.
@@ -51,7 +51,7 @@ static int32_t split(struct compiler *c, int32_t x, int32_t y) {
         return EXPR_NONE;
     c->g->targets[first] = x;
     c->g->targets[first + 1] = y;
-    return add_stop(c, STOP_SPLIT, first, 2);
+    return add_stop(c, NFA_SPLIT, first, 2);
 }
 
 // part once, and again as often as it comes, then next; skip: not even once. One copy of part.
@@ -60,7 +60,7 @@ static int32_t star(struct compiler *c, expr part, int32_t next, bool skip) {
     if (fork == EXPR_NONE)
         return EXPR_NONE;
     int32_t body = compile(c, part, fork);
-    c->g->targets[c->g->stops[fork].a] = body;
+    c->g->targets[c->g->nfa[fork].a] = body;
     return skip ? fork : body;
 }
 
@@ -68,13 +68,12 @@ static int32_t counted(struct compiler *c, expr part, int min, int max, int32_t 
     if (!gb_grow(c->b, &c->g->loops, c->g->num_loops, &c->cap_loops, sizeof *c->g->loops))
         return EXPR_NONE;
     int32_t loop = c->g->num_loops++;
-    const struct stop *after = next >= 0 ? &c->g->stops[next] : NULL;
-    c->g->loops[loop] = (struct loop){.after = next, .min = min, .max = max};
-    c->g->loops[loop].quiet =
-        after && after->kind == STOP_SET && !byte_set_takes_plain(&c->b->sets[after->a]);
-    int32_t body = compile(c, part, add_stop(c, STOP_AGAIN, loop, 0));
+    const struct nfa_state *after = next >= 0 ? &c->g->nfa[next] : NULL;
+    c->g->loops[loop] = (struct net_loop){.after = next, .min = min, .max = max};
+    c->g->loops[loop].quiet = after && after->kind == NFA_SET && !byte_set_takes_plain(&c->b->sets[after->a]);
+    int32_t body = compile(c, part, add_stop(c, NFA_AGAIN, loop, 0));
     c->g->loops[loop].body = body;
-    return body == EXPR_NONE ? EXPR_NONE : add_stop(c, STOP_LOOP, loop, 0);
+    return body == EXPR_NONE ? EXPR_NONE : add_stop(c, NFA_LOOP, loop, 0);
 }
 
 // Where a repetition of a repetition is one: X{a,b}{c,d} is X{ac,bd} where no number between is left out. Each count that is
@@ -135,16 +134,16 @@ static int32_t object(struct compiler *c, int number) {
         n->num_required += o->kinds[i].required;
         n->bits[i] = o->kinds[i].required || o->kinds[i].once ? n->num_bits++ : -1;
     }
-    n->key = add_stop(c, STOP_KEY, number, 0);
+    n->key = add_stop(c, NFA_KEY, number, 0);
     if (!o->bare)
         n->key = compile(c, quote, n->key);
-    n->close = compile(c, close, add_stop(c, STOP_LEAVE, number, 0));
+    n->close = compile(c, close, add_stop(c, NFA_LEAVE, number, 0));
     n->comma = compile(c, comma, compile(c, o->blanks, n->key));
-    n->after = compile(c, o->blanks, add_stop(c, STOP_MEMBERS, number, 0));
-    n->colon = compile(c, o->blanks, add_stop(c, STOP_VALUE, number, 0));
+    n->after = compile(c, o->blanks, add_stop(c, NFA_MEMBERS, number, 0));
+    n->colon = compile(c, o->blanks, add_stop(c, NFA_VALUE, number, 0));
     if (!o->bare)
         n->colon = compile(c, o->blanks, compile(c, colon, n->colon));
-    int32_t start = compile(c, open, compile(c, o->blanks, add_stop(c, STOP_OBJECT, number, 0)));
+    int32_t start = compile(c, open, compile(c, o->blanks, add_stop(c, NFA_OBJECT, number, 0)));
     c->object_starts[number] = start;
     for (int i = 0; i < o->num_kinds; i++)
         if (c->facts[o->kinds[i].value] & TAKES_TEXT) {
@@ -156,21 +155,21 @@ static int32_t object(struct compiler *c, int number) {
     return start;
 }
 
-// The stop where e begins, behind which comes next. EXPR_NONE: failed.
+// The NFA state where e begins, behind which comes next. EXPR_NONE: failed.
 static int32_t compile_node(struct compiler *c, expr e, int32_t next) {
     struct expr_node n = c->b->nodes[e];
     int32_t first;
     switch (n.kind) {
     case EXPR_NEVER: return c->dead;
     case EXPR_EMPTY: return next;
-    case EXPR_SET: return add_stop(c, STOP_SET, n.first, next);
-    case EXPR_DFA: return add_stop(c, STOP_DFA, n.first, next);
+    case EXPR_SET: return add_stop(c, NFA_SET, n.first, next);
+    case EXPR_DFA: return add_stop(c, NFA_DFA, n.first, next);
     case EXPR_RULE:
-        return add_stop(c, STOP_CALL, n.first, next); // the rule's number, its network's start later
+        return add_stop(c, NFA_CALL, n.first, next); // the rule's number, its network's start later
     case EXPR_REPEAT: return repeat(c, &n, next);
     case EXPR_OBJECT: {
         int32_t start = object(c, n.first);
-        return start == EXPR_NONE ? EXPR_NONE : add_stop(c, STOP_CALL, -2 - start, next);
+        return start == EXPR_NONE ? EXPR_NONE : add_stop(c, NFA_CALL, -2 - start, next);
     }
     case EXPR_SEQ:
         for (int i = n.count - 1; i >= 0 && next != EXPR_NONE; i--)
@@ -189,7 +188,7 @@ static int32_t compile_node(struct compiler *c, expr e, int32_t next) {
         if (start != c->dead)
             c->g->targets[first + live++] = start;
     }
-    return add_stop(c, STOP_SPLIT, first, live);
+    return add_stop(c, NFA_SPLIT, first, live);
 }
 
 static int32_t compile(struct compiler *c, expr e, int32_t next) {
@@ -320,7 +319,7 @@ void grammar_free(struct grammar *g) {
     }
     free(g->dfas);
     gb_free(g->b);
-    free(g->stops);
+    free(g->nfa);
     free(g->targets);
     free(g->loops);
     free(g->objects);
@@ -329,7 +328,7 @@ void grammar_free(struct grammar *g) {
 
 size_t grammar_bytes(const struct grammar *g) {
     return (size_t)g->b->bytes + (size_t)g->b->num_nodes * sizeof *g->b->nodes +
-           (size_t)g->b->num_children * sizeof *g->b->children + (size_t)g->num_stops * sizeof *g->stops +
+           (size_t)g->b->num_children * sizeof *g->b->children + (size_t)g->num_nfa * sizeof *g->nfa +
            (size_t)g->num_targets * sizeof *g->targets;
 }
 
@@ -337,16 +336,16 @@ static void build(struct compiler *c, expr root) {
     struct grammar *g = c->g;
     struct grammar_builder *b = c->b;
     int32_t none = add_targets(c, 0);
-    c->dead = add_stop(c, STOP_SPLIT, none, 0);
-    c->give_back = g->give_back = add_stop(c, STOP_RETURN, 0, 0);
-    g->start = compile(c, root, add_stop(c, STOP_END, 0, 0));
+    c->dead = add_stop(c, NFA_SPLIT, none, 0);
+    c->give_back = g->give_back = add_stop(c, NFA_RETURN, 0, 0);
+    g->start = compile(c, root, add_stop(c, NFA_END, 0, 0));
     for (int i = 0; i < b->num_rules; i++)
         c->rule_starts[i] = compile(c, b->rules[i].body, c->give_back);
     if (b->err.code != STATUS_OK)
         return;
-    for (int i = 0; i < g->num_stops; i++) {
-        struct stop *s = &g->stops[i];
-        if (s->kind == STOP_CALL)
+    for (int i = 0; i < g->num_nfa; i++) {
+        struct nfa_state *s = &g->nfa[i];
+        if (s->kind == NFA_CALL)
             s->a = s->a >= 0 ? c->rule_starts[s->a] : -2 - s->a;
     }
     for (int i = 0; i < b->num_objects; i++)

@@ -11,7 +11,7 @@
 enum { LEVELS = 4, NODES_OF_WORK = 16 };
 static const int level_chars[LEVELS] = {0, 4, 12, 40};
 
-struct node {
+struct trie_node {
     uint8_t byte;
     uint16_t depth;
     int32_t token; // that ends here, -1: none; others with the same bytes by `same`
@@ -19,7 +19,7 @@ struct node {
 };
 
 struct trie {
-    struct node *nodes; // depth first, by bytes
+    struct trie_node *nodes; // depth first, by bytes
     size_t num;
 };
 
@@ -103,7 +103,8 @@ static bool make_trie(struct trie *trie, const struct word *words, int num) {
             trie->nodes[path[--depth]].end = (int32_t)trie->num;
         for (; depth < words[i].len; depth++) {
             path[depth] = (int32_t)trie->num;
-            trie->nodes[trie->num++] = (struct node){(uint8_t)words[i].text[depth], (uint16_t)depth, -1, 0};
+            trie->nodes[trie->num++] =
+                (struct trie_node){(uint8_t)words[i].text[depth], (uint16_t)depth, -1, 0};
         }
         trie->nodes[path[depth - 1]].token = words[i].token;
     }
@@ -343,7 +344,7 @@ enum mask_result token_walk_run(struct token_walk *w, const struct token_trie *t
     size_t i = first;
     bool over = false;
     while (i < trie->num && (int64_t)((i - first) / NODES_OF_WORK) < *work) {
-        const struct node *n = &trie->nodes[i];
+        const struct trie_node *n = &trie->nodes[i];
         int32_t from = w->path[n->depth];
         const struct edge *edge = &matcher_row(m, from)[class_of[n->byte]];
         int32_t to = edge->to;

@@ -397,7 +397,7 @@ static enum flow exec_for(struct eval_run *r, const struct node *n) {
         }
         items = kept;
     }
-    struct loop *loop = jinja_alloc(r->j, sizeof *loop);
+    struct jinja_loop *loop = jinja_alloc(r->j, sizeof *loop);
     loop->items = items;
     for (size_t i = 0; i < items->len; i++) {
         if (s->captured)

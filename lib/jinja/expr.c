@@ -5,21 +5,21 @@
 
 #include <string.h>
 
-static struct node *parse_or(struct parser *p);
-static struct node *parse_unary(struct parser *p, bool with_filter);
+static struct node *parse_or(struct jinja_parser *p);
+static struct node *parse_unary(struct jinja_parser *p, bool with_filter);
 
-static struct node *node_constant(struct parser *p, struct value v) {
+static struct node *node_constant(struct jinja_parser *p, struct value v) {
     struct node *n = node_new(p, N_CONST);
     n->v = v;
     return n;
 }
 
-static bool at_tuple_end(const struct parser *p, const char *end_name) {
+static bool at_tuple_end(const struct jinja_parser *p, const char *end_name) {
     return p->tok->kind == T_VAR_END || p->tok->kind == T_BLOCK_END || parse_at_op(p, ')') ||
            (end_name && parse_at_name(p, end_name));
 }
 
-struct node *parse_tuple(struct parser *p, bool with_cond, const char *end_name, bool parentheses) {
+struct node *parse_tuple(struct jinja_parser *p, bool with_cond, const char *end_name, bool parentheses) {
     struct nodes l = {0};
     bool is_tuple = false;
     struct node *n = node_new(p, N_TUPLE);
@@ -38,7 +38,7 @@ struct node *parse_tuple(struct parser *p, bool with_cond, const char *end_name,
 }
 
 // N_CALL, N_FILTER, N_TEST: args
-static struct args *parse_args(struct parser *p) {
+static struct args *parse_args(struct jinja_parser *p) {
     struct args *a = source_alloc(p->s, sizeof *a);
     struct nodes pos = {0}, kw = {0}, names = {0};
     parse_expect_op(p, '(');
@@ -78,7 +78,7 @@ static struct args *parse_args(struct parser *p) {
     return a;
 }
 
-static struct node *parse_name(struct parser *p) {
+static struct node *parse_name(struct jinja_parser *p) {
     if (parse_skip_name(p, "true") || parse_skip_name(p, "True"))
         return node_constant(p, value_of_bool(true));
     if (parse_skip_name(p, "false") || parse_skip_name(p, "False"))
@@ -95,7 +95,7 @@ static struct node *parse_name(struct parser *p) {
     return n;
 }
 
-static struct node *parse_string(struct parser *p) {
+static struct node *parse_string(struct jinja_parser *p) {
     struct str *s = source_alloc(p->s, sizeof *s);
     const struct token *first = p->tok;
     size_t len = 0;
@@ -112,7 +112,7 @@ static struct node *parse_string(struct parser *p) {
     return n;
 }
 
-static struct node *parse_primary(struct parser *p) {
+static struct node *parse_primary(struct jinja_parser *p) {
     const struct token *t = p->tok;
     struct node *n;
     struct nodes l = {0};
@@ -157,7 +157,7 @@ static struct node *parse_primary(struct parser *p) {
 }
 
 // a[…]: N_ITEM (a, b) or N_SLICE (a; b from, c to, d step; each may be NULL)
-static struct node *parse_subscript(struct parser *p, struct node *of) {
+static struct node *parse_subscript(struct jinja_parser *p, struct node *of) {
     struct nodes l = {0};
     struct node *n = node_new(p, N_ITEM);
     n->a = of;
@@ -190,14 +190,14 @@ static struct node *parse_subscript(struct parser *p, struct node *of) {
     return n;
 }
 
-static struct node *parse_call(struct parser *p, struct node *of) {
+static struct node *parse_call(struct jinja_parser *p, struct node *of) {
     struct node *n = node_new(p, N_CALL); // a called, args
     n->a = of;
     n->args = parse_args(p);
     return n;
 }
 
-static struct node *parse_postfix(struct parser *p, struct node *n) {
+static struct node *parse_postfix(struct jinja_parser *p, struct node *n) {
     for (;;) {
         if (parse_at_op(p, '(')) {
             n = parse_call(p, n);
@@ -219,7 +219,7 @@ static struct node *parse_postfix(struct parser *p, struct node *n) {
     }
 }
 
-static void not_known(struct parser *p, const char *kind) {
+static void not_known(struct jinja_parser *p, const char *kind) {
     if (p->ifs || p->unknown)
         return;
     p->unknown = p->tok - 1;
@@ -227,7 +227,7 @@ static void not_known(struct parser *p, const char *kind) {
 }
 
 // After '|': N_FILTER (a input, name, fn, args or NULL)
-struct node *parse_filter(struct parser *p, struct node *input) {
+struct node *parse_filter(struct jinja_parser *p, struct node *input) {
     struct node *n = node_new(p, N_FILTER);
     n->a = input;
     n->name = parse_expect_name(p);
@@ -240,7 +240,7 @@ struct node *parse_filter(struct parser *p, struct node *input) {
 }
 
 // After 'is': N_TEST (a, name, fn, args or NULL), in N_NOT (a) where negated
-static struct node *parse_test(struct parser *p, struct node *of) {
+static struct node *parse_test(struct jinja_parser *p, struct node *of) {
     bool negated = parse_skip_name(p, "not");
     struct node *n = node_new(p, N_TEST);
     n->a = of;
@@ -272,7 +272,7 @@ static struct node *parse_test(struct parser *p, struct node *of) {
     return negation;
 }
 
-struct node *parse_filters(struct parser *p, struct node *n) {
+struct node *parse_filters(struct jinja_parser *p, struct node *n) {
     for (;;) {
         if (parse_skip_op(p, '|'))
             n = parse_filter(p, n);
@@ -285,7 +285,7 @@ struct node *parse_filters(struct parser *p, struct node *n) {
     }
 }
 
-static struct node *parse_unary(struct parser *p, bool with_filter) {
+static struct node *parse_unary(struct jinja_parser *p, bool with_filter) {
     struct node *n;
     parse_enter(p);
     if (parse_at_op(p, '-') || parse_at_op(p, '+')) {
@@ -303,7 +303,7 @@ static struct node *parse_unary(struct parser *p, bool with_filter) {
 }
 
 // The operators of one level, all left-associative: N_BINARY (op, a, b)
-static struct node *parse_binary(struct parser *p, int level) {
+static struct node *parse_binary(struct jinja_parser *p, int level) {
     static const char ops[][5] = {{'+', '-'}, {0}, {'*', '/', OP_FLOORDIV, '%'}, {OP_POW}};
     if (level == 4)
         return parse_unary(p, true);
@@ -331,7 +331,7 @@ static struct node *parse_binary(struct parser *p, int level) {
 }
 
 // N_COMPARE (a; ops and list: what it is compared with, then that with the next …)
-static struct node *parse_compare(struct parser *p) {
+static struct node *parse_compare(struct jinja_parser *p) {
     struct node *first = parse_binary(p, 0);
     struct nodes l = {0};
     int *ops = NULL;
@@ -368,7 +368,7 @@ static struct node *parse_compare(struct parser *p) {
     return n;
 }
 
-static struct node *parse_not(struct parser *p) {
+static struct node *parse_not(struct jinja_parser *p) {
     if (!parse_at_name(p, "not"))
         return parse_compare(p);
     parse_enter(p);
@@ -379,7 +379,7 @@ static struct node *parse_not(struct parser *p) {
     return n;
 }
 
-static struct node *parse_and(struct parser *p) {
+static struct node *parse_and(struct jinja_parser *p) {
     struct node *n = parse_not(p);
     while (parse_at_name(p, "and")) {
         struct node *m = node_new(p, N_AND); // a, b
@@ -391,7 +391,7 @@ static struct node *parse_and(struct parser *p) {
     return n;
 }
 
-static struct node *parse_or(struct parser *p) {
+static struct node *parse_or(struct jinja_parser *p) {
     struct node *n = parse_and(p);
     while (parse_at_name(p, "or")) {
         struct node *m = node_new(p, N_OR); // a, b
@@ -403,7 +403,7 @@ static struct node *parse_or(struct parser *p) {
     return n;
 }
 
-struct node *parse_cond(struct parser *p) {
+struct node *parse_cond(struct jinja_parser *p) {
     const struct token *unknown = p->unknown;
     struct node *n = parse_or(p);
     while (parse_at_name(p, "if")) {

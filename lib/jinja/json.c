@@ -9,13 +9,13 @@
 #include <stdio.h>
 #include <string.h>
 
-struct json_style {
+struct json_layout {
     const struct str *indent; // NULL: one line
     const struct str *comma, *colon;
     bool ascii, sorted;
 };
 
-static void json_newline(struct jinja *j, struct marked *out, const struct json_style *style, int depth) {
+static void json_newline(struct jinja *j, struct marked *out, const struct json_layout *style, int depth) {
     if (!style->indent)
         return;
     marked_puts(j, out, "\n");
@@ -60,11 +60,11 @@ static void json_key(struct jinja *j, struct marked *out, struct value key, bool
     marked_puts(j, out, "\"");
 }
 
-static void json_value(struct jinja *j, struct marked *out, struct value v, const struct json_style *style,
+static void json_value(struct jinja *j, struct marked *out, struct value v, const struct json_layout *style,
                        int depth);
 
 static void json_dict(struct jinja *j, struct marked *out, const struct dict *d,
-                      const struct json_style *style, int depth) {
+                      const struct json_layout *style, int depth) {
     const struct list *keys = value_items(j, value_of_dict((struct dict *)d));
     if (style->sorted)
         keys = value_sorted(j, keys, keys, false);
@@ -82,7 +82,7 @@ static void json_dict(struct jinja *j, struct marked *out, const struct dict *d,
     marked_puts(j, out, "}");
 }
 
-static void json_value(struct jinja *j, struct marked *out, struct value v, const struct json_style *style,
+static void json_value(struct jinja *j, struct marked *out, struct value v, const struct json_layout *style,
                        int depth) {
     value_check_depth(j, depth);
     switch (v.kind) {
@@ -117,7 +117,7 @@ static void json_value(struct jinja *j, struct marked *out, struct value v, cons
 // tojson(ensure_ascii=False, indent=None, separators=None, sort_keys=False)
 struct value filter_tojson(struct jinja *j, struct call *c) {
     struct value indent = c->args[1], separators = c->args[2];
-    struct json_style style = {.ascii = value_truth(c->args[0]), .sorted = value_truth(c->args[3])};
+    struct json_layout style = {.ascii = value_truth(c->args[0]), .sorted = value_truth(c->args[3])};
     if (indent.kind == V_STRING) {
         style.indent = indent.s;
     } else if (is_integer(indent)) {

@@ -15,7 +15,7 @@ _Noreturn static void too_large(struct jinja *j) { jinja_fail(j, STATUS_INVALID,
 // ---- attributes and items
 
 static struct value loop_attr(struct jinja *j, struct value v, const struct str *name) {
-    const struct loop *l = v.loop;
+    const struct jinja_loop *l = v.loop;
     int64_t at = (int64_t)l->at, len = (int64_t)l->items->len;
     if (str_is(name, "index"))
         return value_of_int(at + 1);

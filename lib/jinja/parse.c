@@ -6,16 +6,16 @@
 #include "expr.h"
 #include "jinja.h"
 
-static struct node *parse_body(struct parser *p, const char *const *ends);
+static struct node *parse_body(struct jinja_parser *p, const char *const *ends);
 
-static void expect_block_end(struct parser *p) {
+static void expect_block_end(struct jinja_parser *p) {
     if (p->tok->kind != T_BLOCK_END)
         parse_unexpected(p, "'%}'");
     parse_next(p);
 }
 
 // A name, or several with commas (N_TUPLE), or with `ns` ns.attribute: what `set` and `for` write to.
-static struct node *parse_target(struct parser *p, bool ns, bool tuple) {
+static struct node *parse_target(struct jinja_parser *p, bool ns, bool tuple) {
     struct nodes l = {0};
     struct node *all = node_new(p, N_TUPLE);
     bool is_tuple = false;
@@ -50,14 +50,14 @@ static struct node *parse_target(struct parser *p, bool ns, bool tuple) {
 }
 
 // The body up to one of `ends`, whose name is the present token after it.
-static struct node *parse_until(struct parser *p, const char *a, const char *b, const char *c) {
+static struct node *parse_until(struct jinja_parser *p, const char *a, const char *b, const char *c) {
     const char *ends[] = {a, b, c, NULL};
     expect_block_end(p);
     return parse_body(p, ends);
 }
 
 // A body that no break leaves.
-static struct node *parse_inner(struct parser *p, const char *end) {
+static struct node *parse_inner(struct jinja_parser *p, const char *end) {
     int loops = p->loops;
     p->loops = 0;
     struct node *n = parse_until(p, end, NULL, NULL);
@@ -65,7 +65,7 @@ static struct node *parse_inner(struct parser *p, const char *end) {
     return n;
 }
 
-static struct node *parse_if(struct parser *p) {
+static struct node *parse_if(struct jinja_parser *p) {
     struct node *n = node_new(p, N_IF); // list: condition, body, condition, body …; c the else, or NULL
     struct nodes l = {0};
     p->ifs++;
@@ -82,7 +82,7 @@ static struct node *parse_if(struct parser *p) {
     return n;
 }
 
-static struct node *parse_for(struct parser *p) {
+static struct node *parse_for(struct jinja_parser *p) {
     // a target, b iterable, c filter or NULL, d body, list[0] the else, if any
     struct node *n = node_new(p, N_FOR);
     struct nodes l = {0};
@@ -106,7 +106,7 @@ static struct node *parse_for(struct parser *p) {
     return n;
 }
 
-static struct node *parse_set(struct parser *p) {
+static struct node *parse_set(struct jinja_parser *p) {
     struct node *n = node_new(p, N_SET); // a target, b value
     parse_next(p);
     n->a = parse_target(p, true, true);
@@ -122,7 +122,7 @@ static struct node *parse_set(struct parser *p) {
 }
 
 // (a, b=1): n->list are the names, args->kw[i] their defaults or NULL
-static void parse_signature(struct parser *p, struct node *n) {
+static void parse_signature(struct jinja_parser *p, struct node *n) {
     struct nodes l = {0}, defaults = {0};
     bool has_default = false;
     parse_expect_op(p, '(');
@@ -142,7 +142,7 @@ static void parse_signature(struct parser *p, struct node *n) {
     n->args->kw = defaults.v;
 }
 
-static void parse_macro_body(struct parser *p, struct node *n, const char *end) {
+static void parse_macro_body(struct jinja_parser *p, struct node *n, const char *end) {
     struct node *outer = p->macro;
     p->macro = n;
     n->a = parse_inner(p, end);
@@ -155,7 +155,7 @@ static void parse_macro_body(struct parser *p, struct node *n, const char *end) 
     parse_next(p);
 }
 
-static struct node *parse_macro(struct parser *p) {
+static struct node *parse_macro(struct jinja_parser *p) {
     struct node *n = node_new(p, N_MACRO); // name, list, args, a body
     parse_next(p);
     n->name = parse_expect_name(p);
@@ -164,7 +164,7 @@ static struct node *parse_macro(struct parser *p) {
     return n;
 }
 
-static struct node *parse_call_block(struct parser *p) {
+static struct node *parse_call_block(struct jinja_parser *p) {
     // a the call, b the macro `caller`
     struct node *n = node_new(p, N_CALL_BLOCK), *caller = node_new(p, N_MACRO);
     parse_next(p);
@@ -181,7 +181,7 @@ static struct node *parse_call_block(struct parser *p) {
     return n;
 }
 
-static struct node *parse_filter_block(struct parser *p) {
+static struct node *parse_filter_block(struct jinja_parser *p) {
     struct node *n = node_new(p, N_FILTER_BLOCK); // b filters over N_INPUT, c body
     parse_next(p);
     n->b = parse_filters(p, parse_filter(p, node_new(p, N_INPUT)));
@@ -190,7 +190,7 @@ static struct node *parse_filter_block(struct parser *p) {
     return n;
 }
 
-static struct node *parse_with(struct parser *p) {
+static struct node *parse_with(struct jinja_parser *p) {
     struct node *n = node_new(p, N_WITH); // list: target, value, target, value …; a body
     struct nodes l = {0};
     parse_next(p);
@@ -207,7 +207,7 @@ static struct node *parse_with(struct parser *p) {
     return n;
 }
 
-static struct node *parse_statement(struct parser *p) {
+static struct node *parse_statement(struct jinja_parser *p) {
     static const char *const refused[] = {"block",      "extends", "include", "import", "from",
                                           "autoescape", "trans",   "do",      "debug"};
     struct node *n;
@@ -252,7 +252,7 @@ static struct node *parse_statement(struct parser *p) {
     parse_unexpected(p, "the name of a tag");
 }
 
-static struct node *parse_body(struct parser *p, const char *const *ends) {
+static struct node *parse_body(struct jinja_parser *p, const char *const *ends) {
     struct node *block = node_new(p, N_BLOCK), *n; // list
     struct nodes l = {0};
     parse_enter(p);
@@ -299,7 +299,7 @@ done:
 }
 
 void jinja_parse(struct jinja_source *s, struct chat_template *t) {
-    struct parser *p = source_alloc(s, sizeof *p);
+    struct jinja_parser *p = source_alloc(s, sizeof *p);
     p->s = s;
     p->lib = t->lib;
     p->tok = s->tokens;

@@ -5,14 +5,14 @@
 #include <stdio.h>
 #include <string.h>
 
-struct node *node_new(struct parser *p, enum node_kind kind) {
+struct node *node_new(struct jinja_parser *p, enum node_kind kind) {
     struct node *n = source_alloc(p->s, sizeof *n);
     n->kind = kind;
     n->line = p->tok->line;
     return n;
 }
 
-void nodes_add(struct parser *p, struct nodes *l, struct node *n) {
+void nodes_add(struct jinja_parser *p, struct nodes *l, struct node *n) {
     if (l->num == l->cap) {
         l->cap = l->cap ? 2 * l->cap : 4;
         struct node **v = source_alloc(p->s, l->cap * sizeof *v);
@@ -28,13 +28,13 @@ void node_set_list(struct node *n, const struct nodes *l) {
     n->num = l->num;
 }
 
-void parse_enter(struct parser *p) {
+void parse_enter(struct jinja_parser *p) {
     if (++p->depth > JINJA_MAX_NESTING)
         source_fail(p->s, STATUS_LIMIT, p->tok->line, p->tok->column, "nested over %d deep",
                     JINJA_MAX_NESTING);
 }
 
-const struct str *parse_intern(struct parser *p, const char *text, size_t len) {
+const struct str *parse_intern(struct jinja_parser *p, const char *text, size_t len) {
     uint32_t h = 2166136261u;
     for (size_t i = 0; i < len; i++)
         h = (h ^ (unsigned char)text[i]) * 16777619u;
@@ -48,25 +48,25 @@ const struct str *parse_intern(struct parser *p, const char *text, size_t len) {
     return &e->s;
 }
 
-void parse_next(struct parser *p) {
+void parse_next(struct jinja_parser *p) {
     if (p->tok->kind != T_EOF)
         p->tok++;
 }
 
-bool parse_at_name(const struct parser *p, const char *name) {
+bool parse_at_name(const struct jinja_parser *p, const char *name) {
     return p->tok->kind == T_NAME && p->tok->len == strlen(name) && memcmp(p->tok->p, name, p->tok->len) == 0;
 }
 
-bool parse_at_op(const struct parser *p, int op) { return p->tok->kind == T_OP && p->tok->op == op; }
+bool parse_at_op(const struct jinja_parser *p, int op) { return p->tok->kind == T_OP && p->tok->op == op; }
 
-bool parse_skip_op(struct parser *p, int op) {
+bool parse_skip_op(struct jinja_parser *p, int op) {
     bool is = parse_at_op(p, op);
     if (is)
         parse_next(p);
     return is;
 }
 
-bool parse_skip_name(struct parser *p, const char *name) {
+bool parse_skip_name(struct jinja_parser *p, const char *name) {
     bool is = parse_at_name(p, name);
     if (is)
         parse_next(p);
@@ -85,7 +85,7 @@ static const char *op_text(int op, char out[2]) {
     }
 }
 
-_Noreturn void parse_unexpected(struct parser *p, const char *wanted) {
+_Noreturn void parse_unexpected(struct jinja_parser *p, const char *wanted) {
     const struct token *t = p->tok;
     char op[2];
     switch (t->kind) {
@@ -98,14 +98,14 @@ _Noreturn void parse_unexpected(struct parser *p, const char *wanted) {
     }
 }
 
-void parse_expect_op(struct parser *p, int op) {
+void parse_expect_op(struct jinja_parser *p, int op) {
     char text[2], wanted[8];
     snprintf(wanted, sizeof wanted, "'%s'", op_text(op, text));
     if (!parse_skip_op(p, op))
         parse_unexpected(p, wanted);
 }
 
-const struct str *parse_expect_name(struct parser *p) {
+const struct str *parse_expect_name(struct jinja_parser *p) {
     if (p->tok->kind != T_NAME)
         parse_unexpected(p, "a name");
     const struct str *s = parse_intern(p, p->tok->p, p->tok->len);

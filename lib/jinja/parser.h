@@ -11,7 +11,7 @@ struct name_entry {
     struct str s;
 };
 
-struct parser {
+struct jinja_parser {
     struct jinja_source *s;
     const struct library *lib;
     const struct token *tok; // the present one
@@ -30,16 +30,16 @@ struct nodes { // a growing array
 #define FAIL(p, ...) source_fail((p)->s, STATUS_FORMAT, (p)->tok->line, (p)->tok->column, __VA_ARGS__)
 #define NAME(t) (int)((t)->len < 60 ? (t)->len : 60), (t)->p
 
-struct node *node_new(struct parser *p, enum node_kind kind);
-void nodes_add(struct parser *p, struct nodes *l, struct node *n);
+struct node *node_new(struct jinja_parser *p, enum node_kind kind);
+void nodes_add(struct jinja_parser *p, struct nodes *l, struct node *n);
 void node_set_list(struct node *n, const struct nodes *l);
-void parse_enter(struct parser *p); // one level deeper; the caller takes it back
-const struct str *parse_intern(struct parser *p, const char *text, size_t len);
-void parse_next(struct parser *p);
-bool parse_at_name(const struct parser *p, const char *name);
-bool parse_at_op(const struct parser *p, int op);
-bool parse_skip_op(struct parser *p, int op);
-bool parse_skip_name(struct parser *p, const char *name);
-_Noreturn void parse_unexpected(struct parser *p, const char *wanted);
-void parse_expect_op(struct parser *p, int op);
-const struct str *parse_expect_name(struct parser *p);
+void parse_enter(struct jinja_parser *p); // one level deeper; the caller takes it back
+const struct str *parse_intern(struct jinja_parser *p, const char *text, size_t len);
+void parse_next(struct jinja_parser *p);
+bool parse_at_name(const struct jinja_parser *p, const char *name);
+bool parse_at_op(const struct jinja_parser *p, int op);
+bool parse_skip_op(struct jinja_parser *p, int op);
+bool parse_skip_name(struct jinja_parser *p, const char *name);
+_Noreturn void parse_unexpected(struct jinja_parser *p, const char *wanted);
+void parse_expect_op(struct jinja_parser *p, int op);
+const struct str *parse_expect_name(struct jinja_parser *p);

@@ -69,7 +69,7 @@ static bool value_hash(const struct chat_arena *a, struct value v, uint64_t *has
 static size_t dict_slot(const struct dict *d, struct value key, uint64_t hash) {
     size_t i = hash & (d->index_cap - 1);
     for (; d->index[i]; i = (i + 1) & (d->index_cap - 1)) {
-        const struct entry *e = &d->e[d->index[i] - 1];
+        const struct dict_entry *e = &d->e[d->index[i] - 1];
         if (e->hash == hash && value_equal(NULL, e->key, key, 0))
             break;
     }
@@ -95,7 +95,7 @@ bool dict_put(struct chat_arena *a, struct dict *d, struct value key, uint64_t h
     }
     if (d->len == d->cap) {
         size_t cap = d->cap ? 2 * d->cap : 4;
-        struct entry *e = arena_alloc(a, cap * sizeof *e);
+        struct dict_entry *e = arena_alloc(a, cap * sizeof *e);
         if (!e || cap > UINT32_MAX / 4)
             return false;
         if (d->len)
@@ -112,7 +112,7 @@ bool dict_put(struct chat_arena *a, struct dict *d, struct value key, uint64_t h
                 d->index[dict_slot(d, d->e[i].key, d->e[i].hash)] = (uint32_t)i + 1;
         }
     }
-    d->e[d->len] = (struct entry){.key = key, .val = v, .hash = hash};
+    d->e[d->len] = (struct dict_entry){.key = key, .val = v, .hash = hash};
     if (d->index)
         d->index[dict_slot(d, key, hash)] = (uint32_t)d->len + 1;
     d->len++;

@@ -36,7 +36,7 @@ struct value {
         struct list *l; // list, tuple, generator, view
         struct dict *d; // dict, namespace
         struct undefined *u;
-        struct loop *loop;
+        struct jinja_loop *loop;
         struct macro *macro;
         const struct builtin *fn;
         struct method *method;
@@ -54,13 +54,13 @@ struct list {
     bool spent; // a generator that was read
 };
 
-struct entry {
+struct dict_entry {
     struct value key, val;
     uint64_t hash;
 };
 
 struct dict { // ordered by insertion
-    struct entry *e;
+    struct dict_entry *e;
     uint32_t *index; // hash table of places + 1, from 8 entries on
     size_t len, cap, index_cap;
 };
@@ -71,7 +71,7 @@ struct undefined {
     const char *message; // instead, where not NULL
 };
 
-struct loop {
+struct jinja_loop {
     struct list *items;
     size_t at;
     int depth0;

@@ -46,7 +46,7 @@ ROWS = [
     (CONSTRAINT, "*matcher_note(c->matcher, c->owners[c->next_mask]) = 0;", ";", "test_server_structured"),  # another state's mask
     (MATCHER, "if (!l || !l->quiet || l->body", "if (!l || l->body", "test_grammar"),  # more is allowed than can be read
     (MATCHER, "if (e->walk != m->walk)", "if (e->walk == 0)", "test_grammar"),  # what is known already decides
-    (MATCHER, "} else if (m->g->dfas[stop->a].quiet[t->sub]) {", "} else if (m->g->dfas[stop->a].plain[t->sub]) {", "test_grammar"),  # likewise of automata
+    (MATCHER, "} else if (m->g->dfas[nfa->a].quiet[t->sub]) {", "} else if (m->g->dfas[nfa->a].plain[t->sub]) {", "test_grammar"),  # likewise of automata
     (MATCHER, "threads[j].stack = frame_number_of[threads[j].stack];", "threads[j].stack = frame_number_of[0];", "test_grammar"),  # who waits is another
     (NETWORK, "(n.min == 0 ? in.min <= 1 :", "(n.min == 0 ? true :", "test_grammar"),  # counts between are taken
     (TRIE, "over || (w->limit &&", "(w->limit &&", "test_grammar"),  # half a mask is taken for a whole one

@@ -17,7 +17,7 @@ void code_dfa_free(struct code_dfa *d) {
 }
 
 // Where a run of bytes, or of code points, leads.
-struct run {
+struct code_run {
     uint32_t first, last;
     int32_t to;
 };
@@ -25,7 +25,7 @@ struct run {
 // The bytes that may come in one place of a code point.
 struct row {
     int num;
-    struct run runs[256];
+    struct code_run runs[256];
 };
 
 enum { MAX_BYTES = 1 << 24 }; // runs in all
@@ -33,21 +33,21 @@ enum { MAX_BYTES = 1 << 24 }; // runs in all
 // States are those of the automaton, then the nodes: places within a code point.
 struct expand {
     const struct code_dfa *d;
-    const struct run *runs; // of the state's code points, ascending
+    const struct code_run *runs; // of the state's code points, ascending
     int num_runs;
     struct int_sets nodes; // runs of bytes
-    struct run *rows;      // runs of bytes of the states, one after the other
+    struct code_run *rows; // runs of bytes of the states, one after the other
     int *row_first;        // (states + 1)
     int cap_rows;
     int status; // 0, or as int_sets_add() has it
 };
 
 static void row_add(struct row *r, uint32_t first, uint32_t last, int32_t to) {
-    struct run *end = r->num ? &r->runs[r->num - 1] : NULL;
+    struct code_run *end = r->num ? &r->runs[r->num - 1] : NULL;
     if (end && end->to == to && end->last + 1 == first)
         end->last = last;
     else
-        r->runs[r->num++] = (struct run){first, last, to};
+        r->runs[r->num++] = (struct code_run){first, last, to};
 }
 
 static int32_t add_node(struct expand *x, const struct row *row) {
@@ -78,7 +78,7 @@ static void add_codes(struct expand *x, struct row *row, uint32_t lo, uint32_t h
             end = middle;
     }
     for (; at < x->num_runs && x->runs[at].first <= hi && !x->status; at++) {
-        const struct run *r = &x->runs[at];
+        const struct code_run *r = &x->runs[at];
         uint32_t first = r->first > lo ? r->first : lo, last = r->last < hi ? r->last : hi;
         while (first <= last && !x->status) {
             uint32_t byte = (first - base) / step, begin = base + byte * step, after = begin + step;
@@ -102,7 +102,7 @@ static bool add_state(struct expand *x, int state, const struct row *row) {
     int first = x->row_first[state];
     if (first + row->num >= x->cap_rows) {
         int cap = 2 * (first + row->num) + 2;
-        struct run *rows = cap <= MAX_BYTES ? realloc(x->rows, (size_t)cap * sizeof *rows) : NULL;
+        struct code_run *rows = cap <= MAX_BYTES ? realloc(x->rows, (size_t)cap * sizeof *rows) : NULL;
         if (!rows) {
             x->status = cap <= MAX_BYTES ? -1 : -2;
             return false;
@@ -119,7 +119,7 @@ static bool add_state(struct expand *x, int state, const struct row *row) {
 static bool expand_states(struct expand *x) {
     const struct code_dfa *d = x->d;
     int32_t *to = malloc(((size_t)d->num_classes + 1) * sizeof *to);
-    struct run *runs = malloc(((size_t)d->num_ranges + 1) * sizeof *runs);
+    struct code_run *runs = malloc(((size_t)d->num_ranges + 1) * sizeof *runs);
     x->row_first = calloc((size_t)d->num_states + 1, sizeof *x->row_first);
     x->status = to && runs && x->row_first ? 0 : -1;
     x->runs = runs;
@@ -130,14 +130,14 @@ static bool expand_states(struct expand *x) {
             to[d->arrows[a].class] = d->arrows[a].to;
         x->num_runs = 0;
         for (int i = 0; i < d->num_ranges; i++) {
-            struct run *last = x->num_runs ? &runs[x->num_runs - 1] : NULL;
+            struct code_run *last = x->num_runs ? &runs[x->num_runs - 1] : NULL;
             int32_t target = to[d->class_of[i]];
             if (target < 0)
                 continue;
             if (last && last->to == target && last->last + 1 == d->ranges[i].first)
                 last->last = d->ranges[i].last;
             else
-                runs[x->num_runs++] = (struct run){d->ranges[i].first, d->ranges[i].last, target};
+                runs[x->num_runs++] = (struct code_run){d->ranges[i].first, d->ranges[i].last, target};
         }
         for (int a = d->first[s]; a < d->first[s + 1]; a++)
             to[d->arrows[a].class] = -1;
@@ -155,21 +155,21 @@ static bool expand_states(struct expand *x) {
     return !x->status;
 }
 
-static const struct run *row_of(const struct expand *x, int state, int *num) {
+static const struct code_run *row_of(const struct expand *x, int state, int *num) {
     if (state < x->d->num_states) {
         *num = x->row_first[state + 1] - x->row_first[state];
         return x->rows + x->row_first[state];
     }
     const int32_t *items = int_sets_get(&x->nodes, state - x->d->num_states, num);
     *num /= 3;
-    return (const struct run *)items;
+    return (const struct code_run *)items;
 }
 
 static struct dfa *join_states(const struct expand *x, struct err *err) {
     int num_states = x->d->num_states + x->nodes.num, num, num_classes = 0;
     bool begins[257] = {true}; // a class of bytes
     for (int s = 0; s < num_states; s++) {
-        const struct run *row = row_of(x, s, &num);
+        const struct code_run *row = row_of(x, s, &num);
         for (int i = 0; i < num; i++)
             begins[row[i].first] = begins[row[i].last + 1] = true;
     }
@@ -181,7 +181,7 @@ static struct dfa *join_states(const struct expand *x, struct err *err) {
     for (int s = 0; ok && s < num_states; s++)
         ok = dfa_build_state(&b, s < x->d->num_states && x->d->ends[s] ? 0 : -1, err) >= 0;
     for (int s = 0; ok && s < num_states; s++) {
-        const struct run *row = row_of(x, s, &num);
+        const struct code_run *row = row_of(x, s, &num);
         for (int i = 0; i < num; i++)
             for (int c = class_of[row[i].first]; c <= class_of[row[i].last]; c++)
                 dfa_build_arrow(&b, s, c, row[i].to);

@@ -70,7 +70,7 @@ struct dfa *dfa_any(struct err *err) {
 enum { MAX_SIDES = 64 };
 _Static_assert(MAX_SIDES < 1 << (31 - DFA_STATE_BITS), "a state and its automaton are one integer");
 
-struct product {
+struct dfa_product {
     const struct dfa *list[MAX_SIDES + 1];
     int n;         // of the list that the set of those that accept is about
     bool all;      // text ends as soon as one of them is dead
@@ -81,7 +81,7 @@ struct product {
 };
 
 // Bytes that no automaton tells apart share a class; first[c]: a byte of it.
-static int join_classes(const struct product *p, uint8_t class_of[256], unsigned char first[256]) {
+static int join_classes(const struct dfa_product *p, uint8_t class_of[256], unsigned char first[256]) {
     uint32_t hashes[256];
     int num = 0, sides = p->n + p->valid;
     for (int b = 0; b < 256; b++) {
@@ -106,7 +106,7 @@ static int join_classes(const struct product *p, uint8_t class_of[256], unsigned
 }
 
 // The state of the automata that are in the states of `live`; -1 with err.
-static int product_state(const struct product *p, struct dfa_build *b, struct int_sets *states,
+static int product_state(const struct dfa_product *p, struct dfa_build *b, struct int_sets *states,
                          const int32_t *live, int num, struct err *err) {
     int before = states->num, s = int_sets_add(states, live, num);
     if (s < before) {
@@ -132,7 +132,7 @@ static int product_state(const struct product *p, struct dfa_build *b, struct in
 }
 
 // The state that a byte leads to; DFA_DEAD; -2 with err.
-static int product_step(const struct product *p, struct dfa_build *b, struct int_sets *states, int s,
+static int product_step(const struct dfa_product *p, struct dfa_build *b, struct int_sets *states, int s,
                         unsigned char byte, struct err *err) {
     int32_t to[MAX_SIDES + 1];
     int len, num = 0, num_list = 0;
@@ -155,7 +155,7 @@ static int product_step(const struct product *p, struct dfa_build *b, struct int
     return state < 0 ? -2 : state;
 }
 
-static struct dfa *product_run(const struct product *p, struct err *err) {
+static struct dfa *product_run(const struct dfa_product *p, struct err *err) {
     struct dfa_build b;
     struct int_sets states = {0};
     uint8_t class_of[256];
@@ -193,22 +193,22 @@ static int32_t accept_any(void *arg, uint64_t set, struct err *err) {
 
 struct dfa *dfa_intersect(const struct dfa *a, const struct dfa *b, struct err *err) {
     uint64_t both = 3;
-    return product_run(&(struct product){{a, b}, .n = 2, .all = true, .label = accept_set, .arg = &both},
+    return product_run(&(struct dfa_product){{a, b}, .n = 2, .all = true, .label = accept_set, .arg = &both},
                        err);
 }
 
 struct dfa *dfa_shortest(const struct dfa *a, struct err *err) {
-    return product_run(&(struct product){{a}, .n = 1, .shortest = true, .label = accept_any}, err);
+    return product_run(&(struct dfa_product){{a}, .n = 1, .shortest = true, .label = accept_any}, err);
 }
 
 struct dfa *dfa_union(const struct dfa *a, const struct dfa *b, struct err *err) {
-    return product_run(&(struct product){{a, b}, .n = 2, .label = accept_any}, err);
+    return product_run(&(struct dfa_product){{a, b}, .n = 2, .label = accept_any}, err);
 }
 
 struct dfa *dfa_complement(const struct dfa *a, struct err *err) {
     uint64_t none = 0;
     struct dfa *any = dfa_any(err);
-    struct product p = {{a, any}, .n = 1, .valid = true, .label = accept_set, .arg = &none};
+    struct dfa_product p = {{a, any}, .n = 1, .valid = true, .label = accept_set, .arg = &none};
     struct dfa *d = any ? product_run(&p, err) : NULL;
     dfa_free(any);
     return d;
@@ -235,7 +235,7 @@ struct dfa *dfa_classify(const struct dfa *const *list, int n, bool (*keep)(void
                          void *arg, uint64_t **sets, struct err *err) {
     struct classify c = {keep, arg, {0}};
     struct dfa *any = dfa_any(err), *d = NULL;
-    struct product p = {.n = n, .valid = true, .label = number_set, .arg = &c};
+    struct dfa_product p = {.n = n, .valid = true, .label = number_set, .arg = &c};
     memcpy(p.list, list, (size_t)n * sizeof *list);
     p.list[n] = any;
     if (any)

@@ -7,7 +7,7 @@
 #include "code_set.h"
 #include "utf8.h"
 
-struct parser {
+struct regex_parser {
     struct regex_tree *t;
     const char *at, *end;
     int count; // characters before `at`
@@ -23,12 +23,12 @@ enum status regex_error(struct err *err, enum status code, int at, const char *w
     return err_set(err, code, "regular expression, character %d: %s", at, what);
 }
 
-static int refuse_at(struct parser *p, int at, const char *what) {
+static int refuse_at(struct regex_parser *p, int at, const char *what) {
     regex_error(p->err, STATUS_INVALID, at, what);
     return -1;
 }
 
-static int no_memory(struct parser *p) {
+static int no_memory(struct regex_parser *p) {
     err_set(p->err, STATUS_NOMEM, "out of memory for a regular expression");
     return -1;
 }
@@ -42,7 +42,7 @@ void regex_tree_free(struct regex_tree *t) {
     free(t);
 }
 
-static int add_node(struct parser *p, struct regex_node node) {
+static int add_node(struct regex_parser *p, struct regex_node node) {
     struct regex_tree *t = p->t;
     if (!grow_room(&t->nodes, sizeof *t->nodes, t->num_nodes, &t->cap_nodes))
         return no_memory(p);
@@ -50,7 +50,7 @@ static int add_node(struct parser *p, struct regex_node node) {
     return t->num_nodes++;
 }
 
-static bool push(struct parser *p, int node) {
+static bool push(struct regex_parser *p, int node) {
     if (node < 0)
         return false;
     if (!grow_room(&p->pending, sizeof *p->pending, p->num_pending, &p->cap_pending))
@@ -60,7 +60,7 @@ static bool push(struct parser *p, int node) {
 }
 
 // A node whose children are those pending from `base` on.
-static int add_parent(struct parser *p, struct regex_node node, int base) {
+static int add_parent(struct regex_parser *p, struct regex_node node, int base) {
     struct regex_tree *t = p->t;
     node.first = t->num_children;
     node.num = p->num_pending - base;
@@ -73,7 +73,7 @@ static int add_parent(struct parser *p, struct regex_node node, int base) {
     return add_node(p, node);
 }
 
-static int add_chars(struct parser *p, const struct code_range *ranges, int num, int at) {
+static int add_chars(struct regex_parser *p, const struct code_range *ranges, int num, int at) {
     int set = int_sets_add(&p->t->sets, (const int32_t *)ranges, 2 * num);
     if (set == -2) {
         regex_error(p->err, STATUS_LIMIT, at, "its classes are too large");
@@ -84,7 +84,7 @@ static int add_chars(struct parser *p, const struct code_range *ranges, int num,
 }
 
 // The node of a set of any order, which is freed.
-static int add_set(struct parser *p, struct code_set *s, bool negated, int at) {
+static int add_set(struct regex_parser *p, struct code_set *s, bool negated, int at) {
     code_set_finish(s);
     if (p->flags & REGEX_IGNORE_CASE)
         code_set_add_cases(s);
@@ -95,7 +95,7 @@ static int add_set(struct parser *p, struct code_set *s, bool negated, int at) {
     return node;
 }
 
-static int add_char(struct parser *p, uint32_t c, int at) {
+static int add_char(struct regex_parser *p, uint32_t c, int at) {
     struct code_set s = {0};
     if (!(p->flags & REGEX_IGNORE_CASE) && (c < 0xd800 || c > 0xdfff))
         return add_chars(p, &(struct code_range){c, c}, 1, at);
@@ -105,12 +105,12 @@ static int add_char(struct parser *p, uint32_t c, int at) {
 
 // ---- characters
 
-static bool next_is(const struct parser *p, const char *text) {
+static bool next_is(const struct regex_parser *p, const char *text) {
     size_t n = strlen(text);
     return (size_t)(p->end - p->at) >= n && memcmp(p->at, text, n) == 0;
 }
 
-static bool skip(struct parser *p, const char *text) {
+static bool skip(struct regex_parser *p, const char *text) {
     if (!next_is(p, text))
         return false;
     p->at += strlen(text);
@@ -118,7 +118,7 @@ static bool skip(struct parser *p, const char *text) {
     return true;
 }
 
-static uint32_t take_char(struct parser *p) {
+static uint32_t take_char(struct regex_parser *p) {
     size_t n;
     uint32_t c = utf8_decode(p->at, &n);
     p->at += n;
@@ -131,7 +131,7 @@ static int hex_digit(char c) {
 }
 
 // num hexadecimal digits; -1: they are not there, and nothing is taken
-static int32_t take_hex(struct parser *p, int num) {
+static int32_t take_hex(struct regex_parser *p, int num) {
     int32_t value = 0;
     if (p->end - p->at < num)
         return -1;
@@ -147,7 +147,7 @@ static int32_t take_hex(struct parser *p, int num) {
 }
 
 // The digits of \u{...} and \x{...}, of which { is taken.
-static int32_t take_braces(struct parser *p, int at) {
+static int32_t take_braces(struct regex_parser *p, int at) {
     int32_t value = 0, digits = 0;
     for (int digit; p->at < p->end && (digit = hex_digit(*p->at)) >= 0 && value <= CODE_MAX; digits++) {
         value = value * 16 + digit;
@@ -159,14 +159,14 @@ static int32_t take_braces(struct parser *p, int at) {
 }
 
 // The code point behind \u.
-static int32_t take_unicode(struct parser *p, int at) {
+static int32_t take_unicode(struct regex_parser *p, int at) {
     if (skip(p, "{"))
         return take_braces(p, at);
     int32_t high = take_hex(p, 4);
     if (high < 0)
         return refuse_at(p, at, "\\u needs four hexadecimal digits, or {...}");
     if (high >= 0xd800 && high < 0xdc00 && next_is(p, "\\u")) { // half of a pair
-        struct parser before = *p;
+        struct regex_parser before = *p;
         skip(p, "\\u");
         int32_t low = take_hex(p, 4);
         if (low >= 0xdc00 && low < 0xe000)
@@ -178,7 +178,7 @@ static int32_t take_unicode(struct parser *p, int at) {
 }
 
 // The code point of an escape, of which \ and c are taken; -1 with err.
-static int32_t take_escape(struct parser *p, uint32_t c, int at) {
+static int32_t take_escape(struct regex_parser *p, uint32_t c, int at) {
     static const char letters[] = "tnvfr", values[] = "\t\n\v\f\r";
     const char *letter = c > 0 && c < 128 ? strchr(letters, (int)c) : NULL;
     if (letter)
@@ -206,7 +206,7 @@ static int32_t take_escape(struct parser *p, uint32_t c, int at) {
 }
 
 // Adds the set that \d, \p{...} and the like mean; 0: c begins no such escape; -1 with err.
-static int take_set_escape(struct parser *p, struct code_set *s, uint32_t c, int at) {
+static int take_set_escape(struct regex_parser *p, struct code_set *s, uint32_t c, int at) {
     if (c == 0 || c > 127 || !strchr("dDwWsSpP", (int)c))
         return 0;
     if ((c | 32) != 'p') {
@@ -236,7 +236,7 @@ static int take_set_escape(struct parser *p, struct code_set *s, uint32_t c, int
 // ---- classes
 
 // One member of a class: 1: *c, 0: a set that is added, -1 with err.
-static int take_member(struct parser *p, struct code_set *s, int32_t *c) {
+static int take_member(struct regex_parser *p, struct code_set *s, int32_t *c) {
     int at = p->count + 1;
     if (next_is(p, "[:") || next_is(p, "[.") || next_is(p, "[="))
         return refuse_at(p, at, "classes of POSIX ([:...:]) are not supported");
@@ -254,7 +254,7 @@ static int take_member(struct parser *p, struct code_set *s, int32_t *c) {
 }
 
 // [ is taken.
-static int parse_class(struct parser *p, int at) {
+static int parse_class(struct regex_parser *p, int at) {
     struct code_set s = {0};
     bool negated = skip(p, "^");
     int status = 0;
@@ -289,7 +289,7 @@ static int parse_class(struct parser *p, int at) {
 enum { NO_REPEAT, REPEAT, BAD_REPEAT };
 
 // {m}, {m,} or {m,n}, of which nothing is taken where it is something else
-static int take_counts(struct parser *p, int *min, int *max) {
+static int take_counts(struct regex_parser *p, int *min, int *max) {
     int at = p->count + 1;
     const char *q = p->at + 1;
     int bounds[2] = {-1, -1};
@@ -324,7 +324,7 @@ static int take_counts(struct parser *p, int *min, int *max) {
     return BAD_REPEAT;
 }
 
-static int take_repeat(struct parser *p, int *min, int *max) {
+static int take_repeat(struct regex_parser *p, int *min, int *max) {
     *min = 0;
     *max = -1;
     if (skip(p, "*"))
@@ -338,11 +338,11 @@ static int take_repeat(struct parser *p, int *min, int *max) {
 
 // ---- the tree
 
-static int parse_alt(struct parser *p, int depth);
+static int parse_alt(struct regex_parser *p, int depth);
 
 // Parses between (? and the body of a group; sets *look, *negated. 0: the group has a body, 1: it has flags alone, -1 with
 // err.
-static int take_group_kind(struct parser *p, bool *look, bool *negated, int at) {
+static int take_group_kind(struct regex_parser *p, bool *look, bool *negated, int at) {
     if (skip(p, ":"))
         return 0;
     if (next_is(p, "<=") || next_is(p, "<!"))
@@ -369,7 +369,7 @@ static int take_group_kind(struct parser *p, bool *look, bool *negated, int at) 
 }
 
 // ( is taken. Flags alone hold to the end of the group around them.
-static int parse_group(struct parser *p, int depth, int at) {
+static int parse_group(struct regex_parser *p, int depth, int at) {
     int flags = p->flags, base = p->num_pending;
     bool look = false, negated = false;
     if (depth >= MAX_NESTING) {
@@ -392,7 +392,7 @@ static int parse_group(struct parser *p, int depth, int at) {
     return node;
 }
 
-static int parse_escape(struct parser *p, int at) {
+static int parse_escape(struct regex_parser *p, int at) {
     struct code_set s = {0};
     if (p->at == p->end)
         return refuse_at(p, at, "\\ is the last character");
@@ -407,7 +407,7 @@ static int parse_escape(struct parser *p, int at) {
     return value < 0 ? -1 : add_char(p, (uint32_t)value, at);
 }
 
-static int parse_atom(struct parser *p, int depth) {
+static int parse_atom(struct regex_parser *p, int depth) {
     int at = p->count + 1, min, max;
     switch (take_repeat(p, &min, &max)) {
     case REPEAT: return refuse_at(p, at, "there is nothing to repeat");
@@ -434,7 +434,7 @@ static int parse_atom(struct parser *p, int depth) {
     }
 }
 
-static int parse_term(struct parser *p, int depth) {
+static int parse_term(struct regex_parser *p, int depth) {
     bool bare = *p->at != '(' || next_is(p, "(?=") || next_is(p, "(?!"); // not in a group
     int at = p->count + 1, base = p->num_pending, min, max, atom = parse_atom(p, depth);
     int repeat = atom < 0 ? BAD_REPEAT : take_repeat(p, &min, &max);
@@ -454,7 +454,7 @@ static int parse_term(struct parser *p, int depth) {
     return add_parent(p, (struct regex_node){.kind = REGEX_REPEAT, .min = min, .max = max, .at = at}, base);
 }
 
-static int parse_seq(struct parser *p, int depth) {
+static int parse_seq(struct regex_parser *p, int depth) {
     int at = p->count + 1, base = p->num_pending;
     while (p->at < p->end && *p->at != '|' && *p->at != ')') {
         int term = parse_term(p, depth);
@@ -473,7 +473,7 @@ static int parse_seq(struct parser *p, int depth) {
     return add_parent(p, (struct regex_node){.kind = REGEX_SEQ, .at = at}, base);
 }
 
-static int parse_alt(struct parser *p, int depth) {
+static int parse_alt(struct regex_parser *p, int depth) {
     int at = p->count + 1, base = p->num_pending;
     do {
         if (!push(p, parse_seq(p, depth)))
@@ -492,7 +492,7 @@ struct regex_tree *regex_parse(const char *pattern, size_t len, int flags, struc
         return NULL;
     }
     struct regex_tree *t = calloc(1, sizeof *t);
-    struct parser p = {.t = t, .at = pattern, .end = pattern + len, .flags = flags, .err = err};
+    struct regex_parser p = {.t = t, .at = pattern, .end = pattern + len, .flags = flags, .err = err};
     if (!t) {
         no_memory(&p);
         return NULL;

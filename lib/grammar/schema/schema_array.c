@@ -119,23 +119,23 @@ static bool keep_form(struct array_draft *d, const struct array_form *a) {
     return f != NULL;
 }
 
-struct placing {
+struct array_placing {
     int demand, left; // items of this demand that are still to be placed
     int slot;         // where the next one may be: first items, then witnesses
     bool exact;       // all others are not so
 };
-static bool place(struct array_draft *d, const struct array_form *a, struct placing p);
+static bool place(struct array_draft *d, const struct array_form *a, struct array_placing p);
 
 static bool next_demand(struct array_draft *d, const struct array_form *a, int demand) {
     if (demand == d->num_demands)
         return keep_form(d, a);
     const struct fact *f = d->demands[demand];
     if (f->max < 0)
-        return place(d, a, (struct placing){demand, (int)f->min, (int)f->from, false});
+        return place(d, a, (struct array_placing){demand, (int)f->min, (int)f->from, false});
     for (int64_t n = f->min; n <= f->max; n++) {
         if (n > MAX_FIRST + MAX_WITNESSES || (a->max >= 0 && n > a->max))
             break;
-        if (!place(d, a, (struct placing){demand, (int)n, (int)f->from, true}))
+        if (!place(d, a, (struct array_placing){demand, (int)n, (int)f->from, true}))
             return false;
     }
     return true;
@@ -153,7 +153,7 @@ static bool copy_form(struct schema *s, const struct array_form *a, struct array
 }
 
 // Recursion: one level for each slot, at most MAX_FIRST + MAX_WITNESSES of each demand.
-static bool place(struct array_draft *d, const struct array_form *a, struct placing p) {
+static bool place(struct array_draft *d, const struct array_form *a, struct array_placing p) {
     struct schema *s = d->s;
     atom wanted = d->demands[p.demand]->atom;
     int slots = a->num_first + a->num_witnesses;
@@ -168,7 +168,7 @@ static bool place(struct array_draft *d, const struct array_form *a, struct plac
             if (p.slot < a->num_first && own.min < p.slot + 1)
                 own.min = p.slot + 1;
             if (!goal_is_empty(s, *g) && (own.max < 0 || own.min <= own.max))
-                ok = place(d, &own, (struct placing){p.demand, p.left - 1, p.slot + 1, p.exact});
+                ok = place(d, &own, (struct array_placing){p.demand, p.left - 1, p.slot + 1, p.exact});
         }
         if (ok && (p.left > 0 || p.exact)) {
             ok = copy_form(s, a, &own);
@@ -176,7 +176,7 @@ static bool place(struct array_draft *d, const struct array_form *a, struct plac
                 goal *g = p.slot < a->num_first ? &own.first[p.slot] : &own.witnesses[p.slot - a->num_first];
                 *g = schema_goal_and(s, *g, atom_not(wanted));
             }
-            ok = ok && place(d, &own, (struct placing){p.demand, p.left, p.slot + 1, p.exact});
+            ok = ok && place(d, &own, (struct array_placing){p.demand, p.left, p.slot + 1, p.exact});
         } else if (ok) {
             ok = next_demand(d, a, p.demand + 1);
         }
@@ -190,7 +190,7 @@ static bool place(struct array_draft *d, const struct array_form *a, struct plac
                 return schema_fail(s, NULL, STATUS_LIMIT,
                                    "`contains` asks for more than %d items of an array", MAX_WITNESSES);
             own.witnesses[own.num_witnesses++] = g;
-            ok = place(d, &own, (struct placing){p.demand, p.left - 1, p.slot + 1, p.exact});
+            ok = place(d, &own, (struct array_placing){p.demand, p.left - 1, p.slot + 1, p.exact});
         }
     } else {
         own = *a;

@@ -11,7 +11,7 @@ enum { MAX_CONSTRAINTS = 12, MAX_DIVISOR = 50000 };
 
 // ---- the automaton of constraints
 
-struct constraint {
+struct number_constraint {
     enum fact_kind kind;
     bool not, exclusive;
     struct decimal d; // bound, value
@@ -22,7 +22,7 @@ struct number_rules {
     int num;
     bool whole;    // some rule asks for integers
     bool fraction; // digits behind a point are taken at all
-    struct constraint list[MAX_CONSTRAINTS];
+    struct number_constraint list[MAX_CONSTRAINTS];
 };
 
 enum { BEGIN, MINUS, ZERO, INTEGER, POINT, FRACTION };
@@ -59,7 +59,7 @@ static int64_t compare_integer_end(const struct decimal *d, int64_t c) {
     return c / 4 < d->num_int ? 1 : c % 4;
 }
 
-static void divide_digit(const struct constraint *r, int64_t *c, bool in_fraction, int digit) {
+static void divide_digit(const struct number_constraint *r, int64_t *c, bool in_fraction, int digit) {
     if (*c < 0)
         return;
     int64_t at = *c >> 32, rest = *c & 0xffffffff;
@@ -122,7 +122,7 @@ static int number_verdict(const struct decimal *d, const struct number_state *s)
     return s->negative ? -size : size;
 }
 
-static bool constraint_holds(const struct constraint *r, const struct number_state *s, int64_t c) {
+static bool constraint_holds(const struct number_constraint *r, const struct number_state *s, int64_t c) {
     struct number_state own = {.c = {c}, .phase = s->phase, .negative = s->negative};
     if (r->kind == FACT_INTEGER)
         return !s->broken != r->not ;
@@ -164,18 +164,18 @@ static struct explore number_explore(const void *arg) {
     return x;
 }
 
-static struct constraint *rules_add(struct schema *s, struct number_rules *r, const struct fact *f) {
+static struct number_constraint *rules_add(struct schema *s, struct number_rules *r, const struct fact *f) {
     if (r->num == MAX_CONSTRAINTS) {
         schema_fail(s, f->node, STATUS_LIMIT, "more than %d constraints of one number", MAX_CONSTRAINTS);
         return NULL;
     }
-    struct constraint *c = &r->list[r->num++];
-    *c = (struct constraint){.kind = f->kind, .not = f->not };
+    struct number_constraint *c = &r->list[r->num++];
+    *c = (struct number_constraint){.kind = f->kind, .not = f->not };
     return c;
 }
 
 static bool rules_add_multiple(struct schema *s, struct number_rules *r, const struct fact *f) {
-    struct constraint *c = rules_add(s, r, f);
+    struct number_constraint *c = rules_add(s, r, f);
     if (!c || !decimal_of(s, f->node, &c->d))
         return false;
     c->scale = c->d.num_frac;
@@ -193,7 +193,7 @@ static bool rules_read(struct schema *s, const struct clause *c, struct number_r
     *r = (struct number_rules){.fraction = true};
     for (const struct fact_list *l = c->facts; l; l = l->next) {
         const struct fact *f = &l->fact;
-        struct constraint *k;
+        struct number_constraint *k;
         if (f->kind == FACT_AT_LEAST || f->kind == FACT_AT_MOST) {
             if (!(k = rules_add(s, r, f)) || !decimal_of(s, f->node, &k->d))
                 return false;

@@ -10,14 +10,14 @@
 
 enum { ARENA_BLOCK = 64 << 10, ARENA_BYTES = 256 << 20, MAX_URI = 2048 };
 
-struct arena_block {
-    struct arena_block *next;
+struct schema_block {
+    struct schema_block *next;
     size_t used, size;
     max_align_t data[];
 };
 
 void *schema_alloc(struct schema *s, size_t bytes) {
-    struct arena_block *a = s->arena;
+    struct schema_block *a = s->arena;
     bytes = (bytes + sizeof(max_align_t) - 1) / sizeof(max_align_t) * sizeof(max_align_t);
     if (!a || bytes > a->size - a->used) {
         size_t size = bytes > ARENA_BLOCK ? bytes : ARENA_BLOCK;
@@ -30,7 +30,7 @@ void *schema_alloc(struct schema *s, size_t bytes) {
             schema_fail(s, NULL, STATUS_NOMEM, "out of memory for a schema");
             return NULL;
         }
-        *a = (struct arena_block){s->arena, 0, size};
+        *a = (struct schema_block){s->arena, 0, size};
         s->arena = a;
         s->arena_bytes += size;
     }
@@ -52,7 +52,7 @@ bool schema_own(struct schema *s, struct dfa *d) {
 
 void schema_free_memory(struct schema *s) {
     while (s->arena) {
-        struct arena_block *next = s->arena->next;
+        struct schema_block *next = s->arena->next;
         free(s->arena);
         s->arena = next;
     }

@@ -164,7 +164,7 @@ struct schema {
     bool failed;
     int64_t steps;
     int depth, place_depth;
-    struct arena_block *arena;
+    struct schema_block *arena;
     size_t arena_bytes;
     bool as_written;  // every valid instance is taken as it is written, 1.0 for an integer, too
     bool unevaluated; // some schema says unevaluatedProperties or unevaluatedItems

@@ -13,7 +13,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-struct pair { // what the file has for a target
+struct lora_pair { // what the file has for a target
     const struct model_tensor *a, *b;
     int64_t before; // rows of b that belong to parts before this one
 };
@@ -22,8 +22,8 @@ struct reader {
     const struct model_config *model;
     struct model_file *file;
     bool peft;
-    double alpha;       // of GGUF; 0: scale is 1
-    struct pair *pairs; // (L, ADAPTER_TARGETS)
+    double alpha;            // of GGUF; 0: scale is 1
+    struct lora_pair *pairs; // (L, ADAPTER_TARGETS)
     struct adapter_file *out;
 };
 
@@ -138,7 +138,7 @@ static enum status note_tensor(struct reader *r, const struct model_tensor *t, i
                               LABEL(t));
     int64_t rows = 0, columns = target_columns(r->model, layer, (enum adapter_target)first);
     for (int i = first; i < end; i++) {
-        struct pair *p = &r->pairs[(size_t)layer * ADAPTER_TARGETS + (size_t)i];
+        struct lora_pair *p = &r->pairs[(size_t)layer * ADAPTER_TARGETS + (size_t)i];
         const struct model_tensor **at = a ? &p->a : &p->b;
         if (*at)
             return model_file_bad(r->file, err, "tensors %.*s and %.*s are for the same matrix", LABEL(t),
@@ -190,7 +190,7 @@ static void pair_rows(char *rows, size_t row_bytes, int heads, int head_dim, cha
 // One matrix to dst, which has room for it; scratch for it in the file's type.
 static enum status read_matrix(struct reader *r, size_t i, bool b, void *dst, char *scratch,
                                struct tensor *view, struct err *err) {
-    const struct pair *p = &r->pairs[i];
+    const struct lora_pair *p = &r->pairs[i];
     const struct model_tensor *whole = b ? p->b : p->a;
     struct model_tensor t = *whole;
     *view = kept_shape(r, i, b);
@@ -293,7 +293,7 @@ enum status adapter_file_read(struct adapter_file *a, const char *path, const st
     for (size_t i = 0; st == STATUS_OK && i < r.file->num_tensors; i++)
         st = note_tensor(&r, &r.file->tensors[i], max_rank, err);
     for (size_t i = 0; st == STATUS_OK && i < num_pairs(model); i++) {
-        const struct pair *p = &r.pairs[i];
+        const struct lora_pair *p = &r.pairs[i];
         const struct model_tensor *one = p->a ? p->a : p->b;
         if (!p->a != !p->b)
             st = model_file_bad(

@@ -27,29 +27,29 @@ enum {
 #define LONG_AFTER_NS 20000000
 #define SLICE_NS 50000000 // of a deadline: a process that was stopped and goes on has lost one
 
-enum operation { NOTHING, ALL_REDUCE, ALL_GATHER, BROADCAST, BARRIER, MESSAGE };
+enum process_operation { NOTHING, ALL_REDUCE, ALL_GATHER, BROADCAST, BARRIER, MESSAGE };
 static const char *const operation_names[] = {"nothing",   "all_reduce", "all_gather",
                                               "broadcast", "barrier",    "send"};
 enum { NUM_OPERATIONS = sizeof operation_names / sizeof operation_names[0] };
 
-struct header {
+struct frame_header {
     uint32_t operation, rank;
     uint64_t bytes;   // of the whole message
     uint64_t zero[2]; // to a multiple of 32
 };
 
-struct frame {
-    struct header header;
+struct comm_frame {
+    struct frame_header header;
     unsigned char data[FIRST];
 };
 
 struct outgoing {
-    struct frame *frame;
+    struct comm_frame *frame;
     struct transport_request request, rest;
 };
 
 struct incoming {
-    struct frame *frame;
+    struct comm_frame *frame;
     struct transport_request request;
 };
 
@@ -155,28 +155,29 @@ static enum status wait_frames(struct process_rank *m, int to, uint64_t left) {
 }
 
 // Starts a message with its frame; the first bytes are copied.
-static enum status send_frame(struct process_rank *m, enum operation operation, const void *data,
+static enum status send_frame(struct process_rank *m, enum process_operation operation, const void *data,
                               size_t bytes, int to) {
     struct outgoing *o = &m->out[to][m->num_out[to] % SLOTS];
     if (wait_frames(m, to, SLOTS - 1) != STATUS_OK)
         return STATUS_DEVICE;
     m->num_out[to]++;
-    o->frame->header =
-        (struct header){.operation = (uint32_t)operation, .rank = (uint32_t)m->comm.rank, .bytes = bytes};
+    o->frame->header = (struct frame_header){
+        .operation = (uint32_t)operation, .rank = (uint32_t)m->comm.rank, .bytes = bytes};
     if (bytes > 0)
         memcpy(o->frame->data, data, first_bytes(bytes));
     return send_piece(m, operation == MESSAGE, o->frame, sizeof o->frame->header + first_bytes(bytes), to,
                       &o->request);
 }
 
-static enum status expect_frame(struct process_rank *m, enum operation operation, int from) {
+static enum status expect_frame(struct process_rank *m, enum process_operation operation, int from) {
     return recv_piece(m, operation == MESSAGE, m->in[from].frame, sizeof *m->in[from].frame, from,
                       &m->in[from].request);
 }
 
 // Waits for the frame and checks that both ranks are in the same operation.
-static enum status take_frame(struct process_rank *m, enum operation operation, size_t bytes, int from) {
-    const struct header *h = &m->in[from].frame->header;
+static enum status take_frame(struct process_rank *m, enum process_operation operation, size_t bytes,
+                              int from) {
+    const struct frame_header *h = &m->in[from].frame->header;
     char why[200];
     if (wait_request(m, &m->in[from].request, from) != STATUS_OK)
         return STATUS_DEVICE;
@@ -265,8 +266,8 @@ static enum status process_all_reduce(struct comm *c, float *x, size_t n) {
 }
 
 // Every rank sends the same message to every other.
-static enum status exchange_all(struct process_rank *m, enum operation operation, char *all, const void *mine,
-                                size_t bytes) {
+static enum status exchange_all(struct process_rank *m, enum process_operation operation, char *all,
+                                const void *mine, size_t bytes) {
     int rank = m->comm.rank, world = m->comm.world;
     for (int s = 1; s < world; s++)
         if (expect_frame(m, operation, (rank + s) % world) != STATUS_OK)
@@ -364,7 +365,7 @@ enum status comm_processes_recv(struct comm *c, void *data, size_t max, size_t *
     if (expect_frame(m, MESSAGE, from) != STATUS_OK ||
         wait_request(m, &m->in[from].request, from) != STATUS_OK)
         return STATUS_DEVICE;
-    const struct header *h = &m->in[from].frame->header;
+    const struct frame_header *h = &m->in[from].frame->header;
     if (h->operation != MESSAGE || h->bytes > max) {
         snprintf(why, sizeof why, "rank %d sends rank %d %llu bytes, for which there is no room", from,
                  c->rank, (unsigned long long)h->bytes);
@@ -406,10 +407,10 @@ struct comm *comm_processes_open(const struct comm_processes_config *config, str
     for (int r = 0; r < config->world; r++) {
         if (r == config->rank)
             continue;
-        if (!(m->in[r].frame = malloc(sizeof(struct frame))))
+        if (!(m->in[r].frame = malloc(sizeof(struct comm_frame))))
             goto nomem;
         for (int s = 0; s < SLOTS; s++)
-            if (!(m->out[r][s].frame = malloc(sizeof(struct frame))))
+            if (!(m->out[r][s].frame = malloc(sizeof(struct comm_frame))))
                 goto nomem;
     }
     return &m->comm;

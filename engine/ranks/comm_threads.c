@@ -14,7 +14,7 @@
 // process that is stopped and goes on has lost one slice, not its ranks.
 enum { SPINS = 400, SLICE_MS = 50 };
 
-enum operation { NOTHING, ALL_REDUCE, ALL_GATHER, BROADCAST, BARRIER };
+enum thread_operation { NOTHING, ALL_REDUCE, ALL_GATHER, BROADCAST, BARRIER };
 static const char *const operation_names[] = {"nothing", "all_reduce", "all_gather", "broadcast", "barrier"};
 
 // The buffer that a rank publishes. It writes the fields before it raises `arrived`, and not again before
@@ -23,7 +23,7 @@ struct slot {
     _Alignas(64) _Atomic uint32_t arrived; // counts the barriers that this rank has counter_reached
     void *data;
     size_t bytes;
-    enum operation operation;
+    enum thread_operation operation;
 };
 
 struct queue { // from one rank to one other
@@ -132,7 +132,8 @@ static enum status wait_all(struct thread_rank *m) {
 
 // Publishes a buffer, waits for those of all others, and checks that all are in the same operation. A second
 // wait_all() releases the buffers.
-static enum status publish_buffer(struct thread_rank *m, enum operation operation, void *data, size_t bytes) {
+static enum status publish_buffer(struct thread_rank *m, enum thread_operation operation, void *data,
+                                  size_t bytes) {
     struct comm_threads *g = m->group;
     struct slot *mine = &g->slots[m->comm.rank];
     char why[200];

@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct stop {
+struct stop_string {
     char *bytes;    // (len)
     uint16_t *fail; // (len + 1) KMP: fail[n] is the longest border of the first n bytes
     size_t len, matched;
@@ -27,7 +27,7 @@ struct detok {
     const token_id *shown;
     int num_shown;
     bool strip_space; // still waiting for the first byte, to drop it if it is a space
-    struct stop stops[DETOK_MAX_STOPS];
+    struct stop_string stops[DETOK_MAX_STOPS];
     int num_stops, stop_index;
     int min_tokens; // tokens to come that no stop string ends
     bool keep_stop;
@@ -40,7 +40,7 @@ struct detok {
     unsigned char lo, hi; // what its next byte must lie between
 };
 
-static bool stop_init(struct stop *s, const char *bytes, size_t len) {
+static bool stop_init(struct stop_string *s, const char *bytes, size_t len) {
     CHECK(len <= DETOK_MAX_STOP_LEN);
     s->len = len;
     s->bytes = malloc(len + 1);
@@ -59,7 +59,7 @@ static bool stop_init(struct stop *s, const char *bytes, size_t len) {
 }
 
 // Takes one byte; true: the stop string is complete.
-static bool stop_step(struct stop *s, char c) {
+static bool stop_step(struct stop_string *s, char c) {
     while (s->matched > 0 && s->bytes[s->matched] != c)
         s->matched = s->fail[s->matched];
     if (s->bytes[s->matched] == c)

@@ -21,16 +21,16 @@ enum {
     SHORT_CLUSTER = 6, // bytes; longer grapheme clusters are mapped character by character
 };
 
-struct step {
+struct norm_step {
     const struct step_kind *kind;
     const char *args[2]; // owned
     size_t lens[2];
     struct regex *regex;
 };
 
-struct work { // of one call
+struct norm_work { // of one call
     const struct normalizer *n;
-    const struct step *step;
+    const struct norm_step *step;
     struct text_view in;
     struct buf *out;
     size_t limit; // bytes of out
@@ -39,14 +39,14 @@ struct work { // of one call
 struct step_kind {
     const char *name;
     int num_args;
-    enum status (*apply)(const struct work *w);
+    enum status (*apply)(const struct norm_work *w);
     int option;
 };
 
 struct normalizer {
     struct charsmap *map;
     int num;
-    struct step steps[MAX_STEPS];
+    struct norm_step steps[MAX_STEPS];
 };
 
 // Bytes of the character at i, and what it is; of a byte that is no UTF-8 1 and -1.
@@ -97,7 +97,7 @@ static size_t stretch_end(struct text_view text, size_t start, int form, bool *p
     return i;
 }
 
-static enum status apply_form(const struct work *w) {
+static enum status apply_form(const struct norm_work *w) {
     int form = w->step->kind->option;
     int flags = (form & COMPOSED ? UTF8PROC_COMPOSE : UTF8PROC_DECOMPOSE) |
                 (form & COMPATIBLE ? UTF8PROC_COMPAT : 0) | UTF8PROC_STABLE;
@@ -137,7 +137,7 @@ static bool is_chinese(int32_t cp) { // as BERT has it; 0x2b920 is the tokenizer
 
 enum { LOWER, NO_ACCENTS, NO_MARKS, CLEAN, CHINESE };
 
-static enum status apply_characters(const struct work *w) {
+static enum status apply_characters(const struct norm_work *w) {
     int option = w->step->kind->option;
     for (size_t i = 0, n; i < w->in.len; i += n) {
         int32_t cp;
@@ -178,7 +178,7 @@ static enum status apply_characters(const struct work *w) {
 
 // ---- ends, replacements
 
-static enum status apply_strip(const struct work *w) {
+static enum status apply_strip(const struct norm_work *w) {
     size_t begin = 0, end = w->in.len, n;
     int32_t cp;
     if (w->step->kind->option == 0)
@@ -197,17 +197,17 @@ static enum status apply_strip(const struct work *w) {
     return STATUS_OK;
 }
 
-static enum status apply_prepend(const struct work *w) {
+static enum status apply_prepend(const struct norm_work *w) {
     if (w->in.len)
         buf_add(w->out, w->step->args[0], w->step->lens[0]);
     buf_add(w->out, w->in.data, w->in.len);
     return STATUS_OK;
 }
 
-static bool too_long(const struct work *w) { return w->out->len > w->limit; }
+static bool too_long(const struct norm_work *w) { return w->out->len > w->limit; }
 
-static enum status apply_replace(const struct work *w) {
-    const struct step *s = w->step;
+static enum status apply_replace(const struct norm_work *w) {
+    const struct norm_step *s = w->step;
     size_t at = 0;
     while (at < w->in.len && !too_long(w)) {
         const char *hit = memmem(w->in.data + at, w->in.len - at, s->args[0], s->lens[0]);
@@ -227,8 +227,8 @@ static size_t valid_end(struct text_view text, size_t i) {
     return i;
 }
 
-static enum status apply_regex(const struct work *w) {
-    const struct step *s = w->step;
+static enum status apply_regex(const struct norm_work *w) {
+    const struct norm_step *s = w->step;
     struct regex_scratch *scratch = regex_scratch_new();
     if (!scratch)
         return STATUS_NOMEM;
@@ -252,7 +252,7 @@ static enum status apply_regex(const struct work *w) {
 
 // ---- SentencePiece's map
 
-static enum status apply_charsmap(const struct work *w) {
+static enum status apply_charsmap(const struct norm_work *w) {
     for (size_t i = 0, n; i < w->in.len && !too_long(w); i += n) {
         struct text_view to;
         int32_t cp;
@@ -281,7 +281,7 @@ static size_t cluster_end(struct text_view text, size_t i) {
     return i;
 }
 
-static enum status apply_clusters(const struct work *w) {
+static enum status apply_clusters(const struct norm_work *w) {
     const struct charsmap *map = w->n->map;
     for (size_t i = 0, end; i < w->in.len && !too_long(w); i = end) {
         struct text_view to;
@@ -324,7 +324,7 @@ static const struct step_kind kinds[] = {
 
 enum status normalizer_apply(const struct normalizer *n, struct text_view text, struct buf *out) {
     struct buf last = {0};
-    struct work w = {.n = n, .in = text, .out = out, .limit = MAX_GROWTH * text.len + (64 << 10)};
+    struct norm_work w = {.n = n, .in = text, .out = out, .limit = MAX_GROWTH * text.len + (64 << 10)};
     if (text.len > SIZE_MAX / (2 * MAX_GROWTH))
         return STATUS_LIMIT;
     for (int i = 0; i < n->num; i++) {
@@ -374,7 +374,7 @@ static bool add_charsmap(struct normalizer *n, const struct model_file *f, struc
 // Reads a step and its arguments, which begin at words[0]; returns how many words that were, 0: err is set.
 static int add_step(struct normalizer *n, const struct text_view *words, int num, const struct model_file *f,
                     struct err *err) {
-    struct step *s = &n->steps[n->num];
+    struct norm_step *s = &n->steps[n->num];
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
         if (same(words[0], kinds[i].name))
             s->kind = &kinds[i];

@@ -42,13 +42,13 @@ static enum status merge_word(const struct tokenizer *t, const char *word, size_
 
 // ---- text
 
-struct encoder {
+struct bpe_encoder {
     const struct tokenizer *t;
     struct token_buf *out;
 };
 
 static enum status encode_word(void *arg, const char *word, size_t len) {
-    const struct encoder *e = arg;
+    const struct bpe_encoder *e = arg;
     const struct tokenizer *t = e->t;
     token_id id = find_piece(t, word, len);
     bool remembers = id >= 0 && t->whole;
@@ -65,7 +65,7 @@ static enum status encode_word(void *arg, const char *word, size_t len) {
 
 static enum status bpe_encode(const struct tokenizer *t, const char *text, size_t len, bool first,
                               struct token_buf *out) {
-    struct encoder e = {t, out};
+    struct bpe_encoder e = {t, out};
     return pretokenizer_cut(t->pre, text, len, first, encode_word, &e);
 }
 

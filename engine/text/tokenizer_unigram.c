@@ -16,24 +16,24 @@ enum { SMALL_WORD = 256 };
 
 // ---- text
 
-struct place {      // of a word: the best way to it
-    double score;   // -INFINITY: none yet
-    token_id id;    // of its last piece, -1: an unknown character
-    uint32_t bytes; // of it
+struct lattice_place { // of a word: the best way to it
+    double score;      // -INFINITY: none yet
+    token_id id;       // of its last piece, -1: an unknown character
+    uint32_t bytes;    // of it
 };
 
-struct encoder {
+struct unigram_encoder {
     const struct tokenizer *t;
     struct token_buf *out;
 };
 
-static void reach(struct place *p, double score, token_id id, size_t bytes) {
+static void reach(struct lattice_place *p, double score, token_id id, size_t bytes) {
     if (score > p->score)
-        *p = (struct place){score, id, (uint32_t)bytes};
+        *p = (struct lattice_place){score, id, (uint32_t)bytes};
 }
 
 // Finds the best way to each place.
-static void search(const struct tokenizer *t, const char *word, size_t len, struct place *places) {
+static void search(const struct tokenizer *t, const char *word, size_t len, struct lattice_place *places) {
     for (size_t i = 0; i <= len; i++)
         places[i].score = i ? -INFINITY : 0;
     for (size_t at = 0, n; at < len; at += n) {
@@ -54,7 +54,7 @@ static void search(const struct tokenizer *t, const char *word, size_t len, stru
 }
 
 // Unknown characters that follow each other: one token for each of their bytes, or one unknown token.
-static enum status emit_unknown(const struct encoder *e, const char *p, size_t len) {
+static enum status emit_unknown(const struct unigram_encoder *e, const char *p, size_t len) {
     const struct tokenizer *t = e->t;
     bool bytes = true;
     for (size_t i = 0; i < len; i++)
@@ -68,11 +68,12 @@ static enum status emit_unknown(const struct encoder *e, const char *p, size_t l
 }
 
 // Writes the pieces that lead to the end. places[i] holds the last piece of the best way to i.
-static enum status emit(const struct encoder *e, const char *word, size_t len, struct place *places) {
-    struct place piece = places[len];
+static enum status emit(const struct unigram_encoder *e, const char *word, size_t len,
+                        struct lattice_place *places) {
+    struct lattice_place piece = places[len];
     for (size_t at = len;
          at > 0;) { // from the end backwards, so that places[i] holds the piece that begins there
-        struct place before = places[at -= piece.bytes];
+        struct lattice_place before = places[at -= piece.bytes];
         places[at] = piece;
         piece = before;
     }
@@ -92,12 +93,12 @@ static enum status emit(const struct encoder *e, const char *word, size_t len, s
 }
 
 static enum status encode_word(void *arg, const char *word, size_t len) {
-    struct place small[SMALL_WORD + 1], *places = small;
+    struct lattice_place small[SMALL_WORD + 1], *places = small;
     if (len > SMALL_WORD)
         places = len < UINT32_MAX ? malloc((len + 1) * sizeof *places) : NULL;
     if (!places)
         return STATUS_NOMEM;
-    const struct encoder *e = arg;
+    const struct unigram_encoder *e = arg;
     search(e->t, word, len, places);
     enum status st = emit(e, word, len, places);
     if (places != small)
@@ -107,7 +108,7 @@ static enum status encode_word(void *arg, const char *word, size_t len) {
 
 static enum status unigram_encode(const struct tokenizer *t, const char *text, size_t len, bool first,
                                   struct token_buf *out) {
-    struct encoder e = {t, out};
+    struct unigram_encoder e = {t, out};
     return pretokenizer_cut(t->pre, text, len, first, encode_word, &e);
 }
 

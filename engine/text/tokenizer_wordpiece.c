@@ -20,7 +20,7 @@ static bool begins_with(struct text_view s, const char *prefix) {
 
 // ---- text
 
-struct encoder {
+struct wordpiece_encoder {
     const struct tokenizer *t;
     struct token_buf *out;
 };
@@ -43,7 +43,7 @@ static size_t longest_piece(const struct tokenizer *t, const char *mark, const c
 }
 
 static enum status encode_word(void *arg, const char *word, size_t len) {
-    const struct encoder *e = arg;
+    const struct wordpiece_encoder *e = arg;
     const struct tokenizer *t = e->t;
     size_t begin = e->out->len, chars = 0;
     bool known = true;
@@ -65,7 +65,7 @@ static enum status encode_word(void *arg, const char *word, size_t len) {
 
 static enum status wordpiece_encode(const struct tokenizer *t, const char *text, size_t len, bool first,
                                     struct token_buf *out) {
-    struct encoder e = {t, out};
+    struct wordpiece_encoder e = {t, out};
     return pretokenizer_cut(t->pre, text, len, first, encode_word, &e);
 }
 

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-enum method { FP8, FBGEMM_FP8, MXFP4, COMPRESSED, MODELOPT, GPTQ, AWQ, AUTO_ROUND, NUM_METHODS };
+enum quant_method { FP8, FBGEMM_FP8, MXFP4, COMPRESSED, MODELOPT, GPTQ, AWQ, AUTO_ROUND, NUM_METHODS };
 static const char *const methods[NUM_METHODS] = {"fp8",      "fbgemm_fp8", "mxfp4", "compressed-tensors",
                                                  "modelopt", "gptq",       "awq",   "auto-round"};
 
@@ -141,7 +141,7 @@ static bool read_method(const struct quant_reader *p, struct hf_quantization *q)
     int m = 0;
     while (m < NUM_METHODS && strcmp(p->name, methods[m]) != 0)
         m++;
-    switch ((enum method)m) {
+    switch ((enum quant_method)m) {
     case FP8:
     case FBGEMM_FP8:
         return read_block(p, find(p, "weight_block_size").v, q) ||

@@ -11,7 +11,7 @@
 
 #define NAME(s) (int)((s).len < 96 ? (s).len : 96), (s).data // for %.*s
 
-struct maker {
+struct tensor_maker {
     struct hf_layout *layout;
     struct model_file *file;
     const struct hf_shards *shards;
@@ -26,7 +26,7 @@ struct placed { // a tensor in its place
     bool bias;
 };
 
-struct placing {
+struct tensor_placing {
     struct placed *items;
     size_t num, cap;
     const struct hf_source *source;
@@ -34,7 +34,7 @@ struct placing {
 };
 
 static void add_place(void *arg, const struct hf_place *p) {
-    struct placing *l = arg;
+    struct tensor_placing *l = arg;
     if (p->name->ours[0] == 0)
         return;
     if (l->num == l->cap) {
@@ -81,7 +81,7 @@ static int row_dims(const struct placed *p, const struct st_tensor *s) {
 }
 
 // Whether a tensor has as many rows, and columns, as their order asks for.
-static bool check_rows(const struct maker *d, const struct placed *p, int64_t rows, int64_t cols,
+static bool check_rows(const struct tensor_maker *d, const struct placed *p, int64_t rows, int64_t cols,
                        struct err *err) {
     const struct hf_config *c = d->config;
     int64_t values = c->state_heads * c->state_columns, expected = 0, found = rows;
@@ -167,7 +167,7 @@ static float weight_factor(const struct hf_config *c, enum hf_factor factor) {
 }
 
 // One tensor of num placed ones, which all go to the same place: one, or as many as their numbers count.
-static bool make_tensor(struct maker *d, const struct placed *p, int num, struct model_tensor *t,
+static bool make_tensor(struct tensor_maker *d, const struct placed *p, int num, struct model_tensor *t,
                         struct hf_recipe *recipe, struct err *err) {
     const struct st_tensor *s = p->source->tensor;
     const struct hf_config *c = d->config;
@@ -264,7 +264,8 @@ static bool make_tensor(struct maker *d, const struct placed *p, int num, struct
 }
 
 // Gives a tensor its address: in its file, or behind all files where it is made as it is read.
-static void place_tensor(struct maker *d, struct model_tensor *t, struct hf_recipe recipe, uint64_t *end) {
+static void place_tensor(struct tensor_maker *d, struct model_tensor *t, struct hf_recipe recipe,
+                         uint64_t *end) {
     bool made = recipe.turned || recipe.quant.scheme != HF_PLAIN || recipe.memory || recipe.num > 1 ||
                 recipe.rows != ROWS_SAME || hf_recipe_changes_elements(&recipe);
     if (!made) {
@@ -276,8 +277,8 @@ static void place_tensor(struct maker *d, struct model_tensor *t, struct hf_reci
     d->layout->recipes[d->layout->num++] = recipe;
 }
 
-static void memory_tensor(struct maker *d, struct model_tensor *t, const char *name, const float *values,
-                          uint64_t *end) {
+static void memory_tensor(struct tensor_maker *d, struct model_tensor *t, const char *name,
+                          const float *values, uint64_t *end) {
     uint64_t n = (uint64_t)d->config->num_factors;
     *t = (struct model_tensor){.name = view_of(name), .label = view_of(name), .type_name = "F32"};
     t->view = (struct tensor){.dtype = DTYPE_F32, .ndim = 1, .shape = {(int64_t)n}};
@@ -286,7 +287,7 @@ static void memory_tensor(struct maker *d, struct model_tensor *t, const char *n
     place_tensor(d, t, (struct hf_recipe){.bytes = t->bytes, .memory = values, .times = 1}, end);
 }
 
-static bool make_tensors(struct maker *d, struct placing *l, struct err *err) {
+static bool make_tensors(struct tensor_maker *d, struct tensor_placing *l, struct err *err) {
     uint64_t end = d->file->size, num = 0;
     if (l->num)
         qsort(l->items, l->num, sizeof *l->items, compare_placed);
@@ -318,8 +319,8 @@ static bool make_tensors(struct maker *d, struct placing *l, struct err *err) {
     return true;
 }
 
-static bool place_all(struct maker *d, struct err *err) {
-    struct placing l = {.items = NULL};
+static bool place_all(struct tensor_maker *d, struct err *err) {
+    struct tensor_placing l = {.items = NULL};
     bool ok = true;
     size_t others = 0;
     for (size_t i = 0; ok && i < d->shards->num; i++) {
@@ -355,7 +356,7 @@ static bool place_all(struct maker *d, struct err *err) {
 
 bool hf_layout_make(struct hf_layout *l, struct model_file *f, const struct hf_shards *shards,
                     const struct hf_config *config, struct hf_keys *keys, struct err *err) {
-    struct maker d = {l, f, shards, config, keys};
+    struct tensor_maker d = {l, f, shards, config, keys};
     return place_all(&d, err);
 }
 

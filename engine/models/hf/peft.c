@@ -129,13 +129,13 @@ static double alpha_of(const struct jdoc *j, struct text_view module) {
 
 // ---- adapter_model.safetensors
 
-struct found {
+struct places_found {
     int num;
     struct hf_place place; // the last
 };
 
 static void note_place(void *arg, const struct hf_place *place) {
-    struct found *f = arg;
+    struct places_found *f = arg;
     f->num++;
     f->place = *place;
 }
@@ -150,10 +150,11 @@ static bool ends_with(struct text_view *s, const char *end) {
 
 // The family of this architecture that knows the module, and its place. NULL: none has one tensor for it whose rows are
 // in an order of ours.
-static const struct hf_family *find_module(const char *arch, struct text_view module, struct found *found) {
+static const struct hf_family *find_module(const char *arch, struct text_view module,
+                                           struct places_found *found) {
     const struct hf_family *f;
     for (int i = 0; (f = hf_family_at(i)); i++) {
-        *found = (struct found){0};
+        *found = (struct places_found){0};
         if (strcmp(f->arch, arch) != 0 || hf_places(f, module, note_place, found) != HF_TEXT)
             continue;
         const struct hf_name *n = found->place.name;
@@ -177,7 +178,7 @@ static bool add_tensor(struct peft *d, const struct jdoc *config, const char *ar
     const struct st_tensor *from = s->tensor;
     struct model_tensor *t = &d->file.tensors[i];
     struct text_view module = from->name;
-    struct found found;
+    struct places_found found;
     bool a = ends_with(&module, ".lora_A.weight"), b = !a && ends_with(&module, ".lora_B.weight");
     size_t skip = module.len > sizeof before && memcmp(module.data, before, sizeof before - 1) == 0
                       ? sizeof before - 1

@@ -51,7 +51,7 @@ struct text_view hf_quantized_stem(struct text_view name) {
 
 // ---- one matrix
 
-struct maker {
+struct quant_maker {
     const struct hf_shards *shards;
     const struct hf_quantization *config;
     struct hf_keys *keys;
@@ -72,7 +72,7 @@ static struct hf_grid across(int64_t num, int64_t rows, uint64_t bytes) {
 
 // The tensors of all sources that have `end` behind their stem. NULL: the first has none. false: another has none or one of
 // another shape, or no memory.
-static bool find_parts(struct maker *m, const char *end, enum hf_part_kind kind) {
+static bool find_parts(struct quant_maker *m, const char *end, enum hf_part_kind kind) {
     if (!find_part(m->shards, m->stem, end))
         return true;
     const struct hf_source **parts = hf_alloc(m->keys, (size_t)m->num * sizeof *parts);
@@ -92,7 +92,7 @@ static bool find_parts(struct maker *m, const char *end, enum hf_part_kind kind)
     return parts != NULL;
 }
 
-static const struct st_tensor *part_of(const struct maker *m, enum hf_part_kind kind) {
+static const struct st_tensor *part_of(const struct quant_maker *m, enum hf_part_kind kind) {
     return m->q->parts[kind] ? m->q->parts[kind][0]->tensor : NULL;
 }
 
@@ -104,7 +104,7 @@ static bool has_shape(const struct st_tensor *s, enum st_type type, int ndim, in
 static bool is_float(enum st_type type) { return type == ST_F32 || type == ST_BF16 || type == ST_F16; }
 
 // Scales in lines of rows: how many there are in each direction. false: that fits no matrix of this shape.
-static bool fit_scales(struct maker *m, int64_t rows, int64_t cols) {
+static bool fit_scales(struct quant_maker *m, int64_t rows, int64_t cols) {
     struct hf_quant *q = m->q;
     const struct st_tensor *s = part_of(m, HF_SCALES);
     if (!s || s->ndim > 2 || !is_float(s->type))
@@ -135,7 +135,7 @@ static enum dtype type_of_integers(const struct hf_quant *q, bool small, bool sy
 }
 
 // FP8 and int8 as they are.
-static bool make_bytes(struct maker *m, const struct st_tensor *s) {
+static bool make_bytes(struct quant_maker *m, const struct st_tensor *s) {
     struct hf_quant *q = m->q;
     int64_t rows = s->shape[0], cols = s->shape[1];
     q->scheme = s->type == ST_I8 ? HF_INT8 : HF_FP8;
@@ -156,7 +156,7 @@ static bool make_bytes(struct maker *m, const struct st_tensor *s) {
 }
 
 // Integers of compressed-tensors, in words of 32 bits.
-static bool make_words(struct maker *m, const struct st_tensor *s) {
+static bool make_words(struct quant_maker *m, const struct st_tensor *s) {
     struct hf_quant *q = m->q;
     int64_t per = m->config->bits ? 32 / m->config->bits : 8, rows = s->shape[0], cols = per * s->shape[1];
     q->scheme = HF_WORDS;
@@ -175,7 +175,7 @@ static bool make_words(struct maker *m, const struct st_tensor *s) {
 }
 
 // GPTQ and AWQ: a line for columns, rows across.
-static bool make_turned(struct maker *m, const struct st_tensor *s) {
+static bool make_turned(struct quant_maker *m, const struct st_tensor *s) {
     struct hf_quant *q = m->q;
     bool gptq = m->config->method == HF_GPTQ;
     int64_t per = 32 / m->config->bits, cols = gptq ? per * s->shape[0] : s->shape[0],
@@ -211,7 +211,7 @@ static bool make_turned(struct maker *m, const struct st_tensor *s) {
 
 // E2M1, two to a byte: MXFP4, or NVFP4 with scales of E4M3 and one of all. gpt-oss has those of several matrices as one, in
 // blocks: dimensions one more.
-static bool make_fp4(struct maker *m, const struct st_tensor *s) {
+static bool make_fp4(struct quant_maker *m, const struct st_tensor *s) {
     struct hf_quant *q = m->q;
     bool blocks = s->ndim == 4, twice = false;
     int n = blocks ? 3 : 1; // dimensions before those of columns
@@ -248,7 +248,7 @@ static bool make_fp4(struct maker *m, const struct st_tensor *s) {
 bool hf_quantized_make(const struct hf_shards *shards, const struct hf_config *c, struct hf_keys *keys,
                        const struct hf_source *const *sources, int num, struct st_tensor *s,
                        struct hf_quant *q, const struct model_file *f, struct err *err) {
-    struct maker m = {shards, &c->quantization, keys, sources, num, q, s->name, ".weight"};
+    struct quant_maker m = {shards, &c->quantization, keys, sources, num, q, s->name, ".weight"};
     bool turned = take_end(&m.stem, ".qweight"), packed = !turned && take_end(&m.stem, ".weight_packed"),
          blocks = s->ndim == 4 && s->type == ST_U8 && take_end(&m.stem, "_blocks"), ok = false;
     m.end = turned ? ".qweight" : packed ? ".weight_packed" : blocks ? "_blocks" : ".weight";

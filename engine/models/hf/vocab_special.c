@@ -20,16 +20,16 @@ static int64_t named_token(const struct vocab_reader *r, const char *key) {
 }
 
 enum { MAX_FRAME = 4 };
-struct frame { // tokens in a row
+struct nesting { // tokens in a row
     int32_t ids[MAX_FRAME];
     int num;
 };
 struct frames { // what stands before a text, between two and after the last
-    struct frame before, between, after;
+    struct nesting before, between, after;
     bool no_pairs; // the tokens at the ends of a pair are others
 };
 
-static bool add_token(const struct vocab_reader *r, const struct jdoc_value *name, struct frame *frame) {
+static bool add_token(const struct vocab_reader *r, const struct jdoc_value *name, struct nesting *frame) {
     int64_t id = name && name->type == JDOC_STRING ? hf_vocab_find(r, jdoc_text(r->j, name)) : -1;
     if (id < 0)
         return hf_vocab_refuse(r, name, "a token of the post_processor", "one of the vocabulary");
@@ -45,7 +45,7 @@ static bool read_pieces(const struct vocab_reader *r, const struct jdoc_value *p
     *to = (struct frames){0};
     JDOC_EACH(r->j, e, pieces) {
         const struct jdoc_value *special = get_of(r, e, "SpecialToken");
-        struct frame *places[] = {&to->before, &to->between, &to->after};
+        struct nesting *places[] = {&to->before, &to->between, &to->after};
         if (!special)
             texts++;
         else if (!add_token(r, get_of(r, special, "id"), places[texts < 2 ? texts : 2]))
@@ -54,7 +54,7 @@ static bool read_pieces(const struct vocab_reader *r, const struct jdoc_value *p
     return true;
 }
 
-static bool same_frame(const struct frame *a, const struct frame *b) {
+static bool same_frame(const struct nesting *a, const struct nesting *b) {
     return a->num == b->num && memcmp(a->ids, b->ids, (size_t)a->num * sizeof *a->ids) == 0;
 }
 
@@ -101,14 +101,14 @@ static bool class_adds(const struct vocab_reader *r, const char *key, bool other
 }
 
 // A frame that a class of transformers sets to one token or to none.
-static void set_frame(struct frame *frame, bool adds, int64_t id) {
+static void set_frame(struct nesting *frame, bool adds, int64_t id) {
     if (!adds)
         frame->num = 0;
     else if (frame->num == 0 && id >= 0)
         frame->ids[frame->num++] = (int32_t)id;
 }
 
-static void write_frame(struct vocab_reader *r, const char *key, const struct frame *frame) {
+static void write_frame(struct vocab_reader *r, const char *key, const struct nesting *frame) {
     int32_t *ids = hf_alloc(r->keys, sizeof frame->ids);
     if (ids)
         memcpy(ids, frame->ids, sizeof frame->ids);

@@ -220,7 +220,7 @@ static bool has_gate(const struct model_config *m) {
     return gate;
 }
 
-static void lay_out_arena(struct device *dev, struct arena *c) {
+static void lay_out_arena(struct device *dev, struct cpu_arena *c) {
     const struct model_config *m = &dev->model;
     const struct step_limits *l = &dev->limits;
     size_t T = (size_t)l->max_tokens, R = (size_t)l->max_rows, D = (size_t)m->hidden;
@@ -265,7 +265,7 @@ static void lay_out_arena(struct device *dev, struct arena *c) {
     if (dev->has_head)
         cpu_head_arena(dev, c);
     for (int i = 0; i < 2; i++) {
-        struct result *r = &dev->result[i];
+        struct cpu_result *r = &dev->result[i];
         r->ids = arena_take(c, R, sizeof *r->ids);
         r->logprob = arena_take(c, R, sizeof *r->logprob);
         r->rank = arena_take(c, R, sizeof *r->rank);
@@ -302,7 +302,7 @@ static enum status cpu_reserve(struct device *dev, const struct step_limits *lim
     ok = ok && (!dev->has_head || cpu_head_open(dev) == STATUS_OK) && cpu_lora_open(dev) == STATUS_OK;
     for (int i = 0; ok && i < dev->model.num_ropes; i++)
         ok = rope_table_open(&dev->ropes[i], &dev->model.ropes[i], limits->max_context);
-    struct arena arena = {NULL, 0};
+    struct cpu_arena arena = {NULL, 0};
     if (ok) {
         lay_out_arena(dev, &arena);
         dev->arena = region_alloc(arena.used);
@@ -313,7 +313,7 @@ static enum status cpu_reserve(struct device *dev, const struct step_limits *lim
                        "no memory for steps of %d tokens and a cache of %d blocks; lower "
                        "--max-num-batched-tokens or --num-kv-blocks",
                        limits->max_tokens, limits->num_blocks);
-    arena = (struct arena){dev->arena.data, 0};
+    arena = (struct cpu_arena){dev->arena.data, 0};
     lay_out_arena(dev, &arena);
     const bool own_cache = dev->kv_dtype == DTYPE_BF16 || dev->kv_dtype == DTYPE_I8;
     if (dev->kernels->tiles && (dev->dtypes & 1u << DTYPE_BF16 || own_cache))
@@ -357,7 +357,7 @@ static void add_row(float *x, const struct weight *table, int row, int D) {
 }
 
 static int32_t token_of(const struct device *dev, const struct step *step, int t) {
-    const struct result *before = &dev->result[(dev->num_begun - 1) & 1];
+    const struct cpu_result *before = &dev->result[(dev->num_begun - 1) & 1];
     int32_t id = step->ids[t];
     CHECK(id >= 0 || -1 - id < before->num_rows);
     return id < 0 ? before->ids[-1 - id] : id;
@@ -759,7 +759,7 @@ static void cpu_resid_import(struct device *dev, const float *src, const struct 
 
 static enum status cpu_sync(struct device *dev, struct step_out *out, struct err *err) {
     CHECK(dev->num_synced < dev->num_begun);
-    const struct result *r = &dev->result[++dev->num_synced & 1];
+    const struct cpu_result *r = &dev->result[++dev->num_synced & 1];
     if (dev->failure.code != STATUS_OK)
         return err_set(err, STATUS_DEVICE, "%s", dev->failure.msg);
     *out = (struct step_out){.ids = r->ids,

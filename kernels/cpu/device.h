@@ -93,7 +93,7 @@ struct lora_rows { // of a step, those that have an adapter (lora.c)
     uint16_t *low_bf16; // the same, rounded
 };
 
-struct result { // what step_out points to
+struct cpu_result { // what step_out points to
     int32_t *ids, *rank, *top_ids;
     float *logprob, *share, *top_logprobs, *logits, *hidden;
     uint8_t *failed;
@@ -168,7 +168,7 @@ struct device {
     struct sampler **samplers; // (threads)
     struct region kv;          // kv.h
     struct rope_table ropes[MODEL_MAX_ROPES];
-    struct result result[2]; // of steps with odd and even number
+    struct cpu_result result[2]; // of steps with odd and even number
     uint64_t num_begun, num_synced;
 };
 
@@ -234,7 +234,7 @@ void cpu_matmul_experts_gated(struct device *dev, float *y, int ldy, const struc
                               int num_groups);
 
 // experts.c
-void cpu_experts_arena(struct device *dev, struct arena *a);
+void cpu_experts_arena(struct device *dev, struct cpu_arena *a);
 // The two halves of the feed-forward part of a layer with experts. What the rank adds to row t is then dev->partial (T,
 // D), and behind it (T, D) of the shared expert, whose sum with the former is still to do.
 void cpu_experts_in(struct device *dev, const struct layer *layer, int num_tokens);
@@ -270,11 +270,11 @@ static inline bool device_comm_ok(struct device *dev, enum status status) {
 // head.c
 enum status cpu_head_open(struct device *dev); // after head_rows is known. STATUS_NOMEM
 void cpu_head_close(struct device *dev);
-void cpu_head_arena(struct device *dev, struct arena *a);
+void cpu_head_arena(struct device *dev, struct cpu_arena *a);
 void cpu_head(struct device *dev, const struct model *model, const struct step *step);
 
 // streams.c, of models with streams and of sparse gates (kernels/README.md, rule 23)
-void cpu_streams_arena(struct device *dev, struct arena *a);
+void cpu_streams_arena(struct device *dev, struct cpu_arena *a);
 // Makes the others of the first, dev->resid.
 void cpu_streams_embed(struct device *dev, const struct model *model, int num_tokens);
 void cpu_layer_in(struct device *dev, const struct layer *layer, const struct step *step);
@@ -292,7 +292,7 @@ void cpu_sparse_gates(struct device *dev, const struct layer *layer, int num_tok
 
 // mix.c
 const char *cpu_mix_problem(const struct mix_spec *m); // why this backend cannot compute it, or NULL
-void cpu_mix_arena(struct device *dev, struct arena *a);
+void cpu_mix_arena(struct device *dev, struct cpu_arena *a);
 void cpu_mix(struct device *dev, const struct layer *layer, const struct step *step); // into dev->mixed
 
 // attention.c

@@ -27,7 +27,7 @@ static float *slots_of(struct device *dev, const struct layer *layer, int num_to
            size_of_row(layer, t) * (size_t)layer->ffn.hidden;
 }
 
-void cpu_experts_arena(struct device *dev, struct arena *a) {
+void cpu_experts_arena(struct device *dev, struct cpu_arena *a) {
     struct routing *r = &dev->routing;
     size_t T = (size_t)dev->limits.max_tokens, E = (size_t)dev->max_experts, k = (size_t)dev->max_top_k;
     size_t chunks = (T + CHUNK_ROWS - 1) / CHUNK_ROWS, slots = (T < CHUNK_ROWS ? T : CHUNK_ROWS) * k;

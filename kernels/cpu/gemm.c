@@ -112,7 +112,7 @@ struct gemm_input cpu_gemm_slots(struct device *dev, const float *x, size_t ldx,
 
 // ---- products
 
-enum finish { FINISH_COPY, FINISH_ADD, FINISH_PART, FINISH_ACT, FINISH_GATED };
+enum gemm_finish { FINISH_COPY, FINISH_ADD, FINISH_PART, FINISH_ACT, FINISH_GATED };
 
 struct matmul {
     const struct cpu_kernels *kernels;
@@ -121,7 +121,7 @@ struct matmul {
     const struct weight *w;
     struct weight_part part[3]; // of it, or of one of its experts
     const float *bias[2];       // of gate and up, or NULL
-    enum finish finish;
+    enum gemm_finish finish;
     float *y[3];
     int ldy[3];
     act_fn *act; // with FINISH_ACT and FINISH_GATED
@@ -130,7 +130,7 @@ struct matmul {
 
 // A pair of panels of one part against tokens [t, t + n). The second may be missing: it is then the first
 // again, and what comes out of it is dropped.
-struct place {
+struct tile_place {
     int part, panel, num_panels; // 1 or 2
     int t, n;                    // n <= most_tokens()
     int tile, num_tiles;         // which of those that follow each other on these groups
@@ -181,7 +181,7 @@ static struct prefetch prefetch_of_piece(const struct weight_part *p, const char
 }
 
 // Runs the kernel on a tile, in the part itself or (second) in up. y: where the sums of the first row and token go
-static void run_tile(const struct matmul *job, const struct place *at, bool second, float *y, size_t ldy,
+static void run_tile(const struct matmul *job, const struct tile_place *at, bool second, float *y, size_t ldy,
                      size_t next_panel, bool add) {
     const struct weight_part *p = &job->part[second ? 1 : at->part];
     const char *first = p->data + (size_t)at->panel * p->panel_bytes;
@@ -218,12 +218,12 @@ static void add_bias(const struct matmul *job, int part, float *x, size_t ldx, i
             x[(size_t)t * ldx + (size_t)i] += bias[panel * LANES + i];
 }
 
-static float *tile_y(const struct matmul *job, const struct place *at) {
+static float *tile_y(const struct matmul *job, const struct tile_place *at) {
     return job->y[at->part] + (size_t)at->t * (size_t)job->ldy[at->part] + at->panel * LANES;
 }
 
 // Finishes a tile's sums, (2, n, 16), with FINISH_GATED together with up's, and writes them to y
-static void finish_tile(const struct matmul *job, const struct place *at, float *tile, float *up) {
+static void finish_tile(const struct matmul *job, const struct tile_place *at, float *tile, float *up) {
     size_t ldy = (size_t)job->ldy[at->part];
     float *y = tile_y(job, at);
     int rows_left = job->part[at->part].rows - at->panel * LANES;
@@ -251,7 +251,7 @@ static void finish_tile(const struct matmul *job, const struct place *at, float 
 }
 
 // A tile of which not all goes to y as it comes.
-static void do_buffered_tile(const struct matmul *job, const struct place *at) {
+static void do_buffered_tile(const struct matmul *job, const struct tile_place *at) {
     float tile[TILE], up[TILE];
     size_t next_panel = (size_t)at->n * LANES, ldy = (size_t)job->ldy[at->part];
     float *y = tile_y(job, at);
@@ -264,7 +264,7 @@ static void do_buffered_tile(const struct matmul *job, const struct place *at) {
     finish_tile(job, at, tile, up);
 }
 
-static void do_tile(const struct matmul *job, const struct place *at) {
+static void do_tile(const struct matmul *job, const struct tile_place *at) {
     int rows_left = job->part[at->part].rows - at->panel * LANES;
     if (job->act || at->num_panels < TILE_PANELS || rows_left < TILE_PANELS * LANES)
         do_buffered_tile(job, at);
@@ -273,11 +273,11 @@ static void do_tile(const struct matmul *job, const struct place *at) {
                  job->finish == FINISH_ADD);
 }
 
-typedef void tile_do(const struct matmul *job, const struct place *at);
+typedef void tile_do(const struct matmul *job, const struct tile_place *at);
 
 // Tokens [t0, t1) of a pair of panels, in the fewest tiles of the size that the kernels like, all of much
 // the same size.
-static void do_tokens(const struct matmul *job, struct place *at, int t0, int t1, tile_do *do_one) {
+static void do_tokens(const struct matmul *job, struct tile_place *at, int t0, int t1, tile_do *do_one) {
     const struct weight_part *part = &job->part[at->part];
     unsigned most = (unsigned)most_tokens(job, part), n = (unsigned)(t1 - t0);
     unsigned tiles = (n + most - 1) / most, small = n / tiles, larger = n % tiles; // as many have one more
@@ -315,13 +315,13 @@ static int num_pieces(const struct matmul *job, const struct weight_part *p, int
 }
 
 // Of the pair's sums on a level, those of the tile
-static float *waiting(const struct place *at, int level) {
+static float *waiting(const struct tile_place *at, int level) {
     return at->sums +
            (((size_t)level * PIECE_PAIRS + (size_t)at->pair) * PIECE_TOKENS + (size_t)(at->t - at->t0)) * 2 *
                LANES;
 }
 
-static void do_piece(const struct matmul *job, const struct place *at) {
+static void do_piece(const struct matmul *job, const struct tile_place *at) {
     const bool tree = in_segments(job), second = at->piece % 2 > 0;
     const size_t next_panel = (size_t)at->n * LANES;
     // Level l waits while the pieces after it that its sums are added to are worked on: one for each bit.
@@ -337,13 +337,13 @@ static void do_piece(const struct matmul *job, const struct place *at) {
     }
 }
 
-static void do_last_piece(const struct matmul *job, const struct place *at) {
+static void do_last_piece(const struct matmul *job, const struct tile_place *at) {
     do_piece(job, at);
     finish_tile(job, at, waiting(at, 0), waiting(at, 1));
 }
 
 // Panels [begin, end) of a part, tokens [at->t0, t1)
-static void do_pieces(const struct matmul *job, struct place *at, int begin, int end, int t1) {
+static void do_pieces(const struct matmul *job, struct tile_place *at, int begin, int end, int t1) {
     enum { PANELS = TILE_PANELS * PIECE_PAIRS };
     for (int g0 = begin; g0 < end; g0 += PANELS)
         for (at->piece = 0; at->piece < at->num_pieces; at->piece++) {
@@ -367,7 +367,7 @@ static void do_gated_run(const struct matmul *job, int begin, int end) {
         width = rows_left < width ? rows_left : width;
         for (int i = 0; i < 2; i++) {
             const struct weight_part *part = &job->part[i];
-            struct place at = {.n = job->x.num_rows, .num_pieces = 1};
+            struct tile_place at = {.n = job->x.num_rows, .num_pieces = 1};
             at.prefetch[i] = prefetch_plan(part->panel_bytes, part->num_blocks, 1);
             for (int g = 0; g < panels; g += TILE_PANELS) {
                 at.panel = g0 + g;
@@ -403,7 +403,7 @@ static void do_panels(const struct matmul *job, int part, int begin, int end, in
         return;
     }
     int tokens = num_rows < PIECE_TOKENS ? num_rows : PIECE_TOKENS, pieces = num_pieces(job, p, tokens);
-    struct place at = {.part = part, .num_pieces = pieces};
+    struct tile_place at = {.part = part, .num_pieces = pieces};
     if (pieces > 1) {
         at.sums = job->sums + (size_t)thread * PIECE_SUMS;
         for (at.t0 = 0; at.t0 < num_rows; at.t0 += tokens)
@@ -442,7 +442,7 @@ static void matmul_worker(void *ctx, int thread, int num_threads) {
 }
 
 static struct matmul make_job(const struct device *dev, const struct gemm_input *x, const struct weight *w,
-                              enum finish finish, float *y, int ldy) {
+                              enum gemm_finish finish, float *y, int ldy) {
     struct matmul job = {.kernels = dev->kernels,
                          .pool = dev->pool,
                          .x = *x,

@@ -92,7 +92,7 @@ void cpu_head_close(struct device *dev) {
     dev->head = NULL;
 }
 
-void cpu_head_arena(struct device *dev, struct arena *c) {
+void cpu_head_arena(struct device *dev, struct cpu_arena *c) {
     size_t rows = (size_t)dev->head_rows, own = (size_t)num_own(dev), world = (size_t)dev->world;
     struct head_ranks *h = dev->head;
     dev->logits =
@@ -114,7 +114,7 @@ void cpu_head_arena(struct device *dev, struct arena *c) {
 struct head_job {
     struct device *dev;
     const struct step *step;
-    struct result *out;
+    struct cpu_result *out;
     const float *bias; // of this rank's tokens, or NULL
     int first, num_rows;
     _Atomic int next;
@@ -134,7 +134,7 @@ static void scale_row(const struct device *dev, const float *bias, float *logits
 }
 
 static void sample_row(const struct head_job *job, struct sampler *sampler, int r, const float *logits) {
-    struct result *out = job->out;
+    struct cpu_result *out = job->out;
     size_t vocab = (size_t)job->dev->model.vocab;
     if (out->logits)
         memcpy(out->logits + (size_t)r * vocab, logits, vocab * sizeof *logits);
@@ -323,7 +323,7 @@ static void sample_own_worker(void *ctx, int thread, int num_threads) {
 }
 
 static void results_write(const struct head_job *job, struct row_result *results, int begin, int end) {
-    const struct result *out = job->out;
+    const struct cpu_result *out = job->out;
     for (int i = begin; i < end; i++, results++) {
         size_t r = (size_t)(job->first + i);
         results->id = out->ids[r], results->failed = out->failed[r], results->logprob = out->logprob[r];
@@ -334,7 +334,7 @@ static void results_write(const struct head_job *job, struct row_result *results
 }
 
 static void results_read(const struct head_job *job, const struct row_result *results, int begin, int end) {
-    struct result *out = job->out;
+    struct cpu_result *out = job->out;
     for (int i = begin; i < end; i++, results++) {
         size_t r = (size_t)(job->first + i);
         out->ids[r] = results->id, out->failed[r] = results->failed != 0, out->logprob[r] = results->logprob;
@@ -415,7 +415,7 @@ static void hidden_worker(void *ctx, int thread, int num_threads) {
 
 void cpu_head(struct device *dev, const struct model *model, const struct step *step) {
     CHECK(dev->has_head);
-    struct result *out = &dev->result[dev->num_begun & 1];
+    struct cpu_result *out = &dev->result[dev->num_begun & 1];
     out->num_rows = step->num_rows;
     for (int r = 0; r < step->num_rows; r++)
         CHECK(step->rows[r].row >= 0 && step->rows[r].row < step->num_tokens &&

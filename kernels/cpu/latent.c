@@ -104,14 +104,14 @@ static void multiply_heads(struct by_head *job) {
     pool_run_items(job->dev->pool, by_head_worker, job, job->w->num_experts * job->blocks, work > 1 << 16);
 }
 
-struct finish {
+struct latent_finish {
     struct device *dev;
     const struct layer *layer;
     const struct step *step;
 };
 
 // Norm and rotation of the latent, which goes into the cache, and rotation of the queries.
-static void finish_row(const struct finish *job, int t) {
+static void finish_row(const struct latent_finish *job, int t) {
     struct device *dev = job->dev;
     const struct attn_spec *a = &job->layer->attn;
     int position = job->step->positions[t], C = a->kv_lora, n = a->nope_dim, r = a->rope_dim;
@@ -135,7 +135,7 @@ static void finish_row(const struct finish *job, int t) {
 }
 
 static void finish_worker(void *ctx, int thread, int num_threads) {
-    const struct finish *job = ctx;
+    const struct latent_finish *job = ctx;
     (void)num_threads;
     for (int begin, end; pool_take(job->dev->pool, thread, 1, &begin, &end);)
         for (int t = begin; t < end; t++)
@@ -168,7 +168,7 @@ void cpu_latent_in(struct device *dev, const struct layer *layer, const struct s
                                      .ldy = (size_t)attn_q_size(a),
                                      .head_y = (size_t)a->head_dim,
                                      .num_rows = T});
-    struct finish job = {dev, layer, step};
+    struct latent_finish job = {dev, layer, step};
     pool_run_items(dev->pool, finish_worker, &job, T, (long long)T * attn_q_size(a) > 1 << 12);
 }
 

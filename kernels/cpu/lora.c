@@ -64,7 +64,7 @@ static size_t low_stride(const struct device *dev) {
     return align64((size_t)dev->limits.max_adapter_rank + 1);
 }
 
-void cpu_lora_arena(struct device *dev, struct arena *c) {
+void cpu_lora_arena(struct device *dev, struct cpu_arena *c) {
     struct lora_rows *l = &dev->lora;
     size_t T = (size_t)dev->limits.max_tokens, n = (size_t)dev->limits.max_adapters;
     size_t slots = T < CHUNK_SLOTS ? T : CHUNK_SLOTS, in = widest_input(dev);

@@ -6,7 +6,7 @@
 // Beside limits: the memory for adapters and for rows that have one. STATUS_NOMEM.
 enum status cpu_lora_open(struct device *dev);
 void cpu_lora_close(struct device *dev);
-void cpu_lora_arena(struct device *dev, struct arena *a);
+void cpu_lora_arena(struct device *dev, struct cpu_arena *a);
 
 // backend_ops
 enum status cpu_adapter_load(struct device *dev, int slot, const struct adapter_desc *desc, struct err *err);

@@ -49,7 +49,7 @@ void region_free(struct region *r) {
     *r = (struct region){NULL, 0};
 }
 
-void *arena_take(struct arena *a, size_t n, size_t size) {
+void *arena_take(struct cpu_arena *a, size_t n, size_t size) {
     void *p = a->base ? a->base + a->used : NULL;
     a->used += (n * size + 63) / 64 * 64;
     return p;

@@ -12,12 +12,12 @@ struct region {
 struct region region_alloc(size_t bytes);
 void region_free(struct region *r);
 
-struct arena { // hands out pieces of a region that live as long as it does; with base NULL it only counts
+struct cpu_arena { // hands out pieces of a region that live as long as it does; with base NULL it only counts
     char *base;
     size_t used;
 };
 // n elements of `size` bytes, 64-byte aligned; NULL where it only counts.
-void *arena_take(struct arena *a, size_t n, size_t size);
+void *arena_take(struct cpu_arena *a, size_t n, size_t size);
 
 // Bytes this process may still take: available memory, or what is left of its control groups if that is
 // less; what either holds of files counts as left.

@@ -28,7 +28,7 @@ const char *cpu_mix_problem(const struct mix_spec *m) {
     return m->head_dim % LANES != 0 ? "the head size of a recurrent layer is no multiple of 16" : NULL;
 }
 
-void cpu_mix_arena(struct device *dev, struct arena *a) {
+void cpu_mix_arena(struct device *dev, struct cpu_arena *a) {
     size_t T = (size_t)dev->limits.max_tokens;
     int in = 0, gate = 0, unit = 0;
     for (int i = 0; i < dev->model.num_mix; i++) {

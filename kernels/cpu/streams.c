@@ -20,7 +20,7 @@ static float *merged_at(const struct device *dev, int stream, int row) {
     return dev->merged + ((size_t)stream * (size_t)dev->head_rows + (size_t)row) * D;
 }
 
-void cpu_streams_arena(struct device *dev, struct arena *a) {
+void cpu_streams_arena(struct device *dev, struct cpu_arena *a) {
     const struct model_config *m = &dev->model;
     size_t T = (size_t)dev->limits.max_tokens, D = (size_t)m->hidden, F = (size_t)dev->max_ffn;
     bool sparse = false;
@@ -39,14 +39,14 @@ void cpu_streams_arena(struct device *dev, struct arena *a) {
     dev->merged = arena_take(a, dev->has_head ? N * (size_t)dev->head_rows * D : 0, sizeof(float));
 }
 
-struct streams {
+struct altup_job {
     struct device *dev;
     const struct layer *layer;
     const struct logits_row *rows; // of merging
     int num_rows;
 };
 
-static void run(struct device *dev, pool_fn *worker, struct streams *job) {
+static void run(struct device *dev, pool_fn *worker, struct altup_job *job) {
     pool_run(dev->pool, worker, job, (long long)job->num_rows * dev->model.hidden > 1 << 12);
 }
 
@@ -61,7 +61,7 @@ static void match(const struct device *dev, float *x, const float *like) {
 }
 
 static void embed_worker(void *ctx, int thread, int num_threads) {
-    const struct streams *job = ctx;
+    const struct altup_job *job = ctx;
     int begin, end;
     pool_partition(job->num_rows, thread, num_threads, &begin, &end);
     for (int t = begin; t < end; t++)
@@ -71,7 +71,7 @@ static void embed_worker(void *ctx, int thread, int num_threads) {
 }
 
 void cpu_streams_embed(struct device *dev, const struct model *model, int num_tokens) {
-    struct streams job = {.dev = dev, .num_rows = num_tokens};
+    struct altup_job job = {.dev = dev, .num_rows = num_tokens};
     for (int n = 1; n < N; n++) {
         const struct weight *w = model->stream_in[n - 1];
         struct gemm_input x = cpu_gemm_input(dev, dev->resid, num_tokens, NULL, w, NULL);
@@ -101,7 +101,7 @@ static void coefficients(const struct device *dev, float *c, const struct weight
 
 // Predicts the layer's input for all streams.
 static void predict_worker(void *ctx, int thread, int num_threads) {
-    const struct streams *job = ctx;
+    const struct altup_job *job = ctx;
     struct device *dev = job->dev;
     int begin, end, D = dev->model.hidden;
     pool_partition(job->num_rows, thread, num_threads, &begin, &end);
@@ -122,7 +122,7 @@ static void predict_worker(void *ctx, int thread, int num_threads) {
 }
 
 static void laurel_worker(void *ctx, int thread, int num_threads) {
-    const struct streams *job = ctx;
+    const struct altup_job *job = ctx;
     struct device *dev = job->dev;
     int begin, end, D = dev->model.hidden;
     pool_partition(job->num_rows, thread, num_threads, &begin, &end);
@@ -138,7 +138,7 @@ static void laurel_worker(void *ctx, int thread, int num_threads) {
 
 void cpu_layer_in(struct device *dev, const struct layer *layer, const struct step *step) {
     int T = step->num_tokens;
-    struct streams job = {.dev = dev, .layer = layer, .num_rows = T};
+    struct altup_job job = {.dev = dev, .layer = layer, .num_rows = T};
     route(dev, layer, T);
     run(dev, predict_worker, &job);
     struct gemm_input x = cpu_gemm_input(dev, dev->resid, T, NULL, layer->laurel_left, layer->attn_norm);
@@ -149,7 +149,7 @@ void cpu_layer_in(struct device *dev, const struct layer *layer, const struct st
 }
 
 static void laurel_add_worker(void *ctx, int thread, int num_threads) {
-    const struct streams *job = ctx;
+    const struct altup_job *job = ctx;
     struct device *dev = job->dev;
     int begin, end, D = dev->model.hidden;
     const float half = sqrtf(0.5f);
@@ -159,12 +159,12 @@ static void laurel_add_worker(void *ctx, int thread, int num_threads) {
 }
 
 void cpu_laurel_add(struct device *dev, int num_tokens) {
-    struct streams job = {.dev = dev, .num_rows = num_tokens};
+    struct altup_job job = {.dev = dev, .num_rows = num_tokens};
     run(dev, laurel_add_worker, &job);
 }
 
 static void correct_worker(void *ctx, int thread, int num_threads) {
-    const struct streams *job = ctx;
+    const struct altup_job *job = ctx;
     struct device *dev = job->dev;
     int begin, end, D = dev->model.hidden;
     const float *scale = job->layer->stream_scale->vector;
@@ -188,13 +188,13 @@ static void correct_worker(void *ctx, int thread, int num_threads) {
 }
 
 void cpu_streams_correct(struct device *dev, const struct layer *layer, int num_tokens) {
-    struct streams job = {.dev = dev, .layer = layer, .num_rows = num_tokens};
+    struct altup_job job = {.dev = dev, .layer = layer, .num_rows = num_tokens};
     route(dev, layer, num_tokens);
     run(dev, correct_worker, &job);
 }
 
 static void add_worker(void *ctx, int thread, int num_threads) {
-    const struct streams *job = ctx;
+    const struct altup_job *job = ctx;
     struct device *dev = job->dev;
     int begin, end, D = dev->model.hidden;
     pool_partition(job->num_rows, thread, num_threads, &begin, &end);
@@ -210,12 +210,12 @@ static void add_worker(void *ctx, int thread, int num_threads) {
 }
 
 void cpu_streams_add(struct device *dev, const struct layer *layer, int num_tokens) {
-    struct streams job = {.dev = dev, .layer = layer, .num_rows = num_tokens};
+    struct altup_job job = {.dev = dev, .layer = layer, .num_rows = num_tokens};
     run(dev, add_worker, &job);
 }
 
 static void merge_worker(void *ctx, int thread, int num_threads) {
-    const struct streams *job = ctx;
+    const struct altup_job *job = ctx;
     struct device *dev = job->dev;
     int begin, end, D = dev->model.hidden;
     pool_partition(job->num_rows, thread, num_threads, &begin, &end);
@@ -231,7 +231,7 @@ static void merge_worker(void *ctx, int thread, int num_threads) {
 
 const float *cpu_streams_merge(struct device *dev, const struct model *model, const struct logits_row *rows,
                                int n) {
-    struct streams job = {.dev = dev, .rows = rows, .num_rows = n};
+    struct altup_job job = {.dev = dev, .rows = rows, .num_rows = n};
     for (int s = 1; s < N; s++) {
         const struct weight *w = model->stream_out[s - 1];
         struct gemm_input x = cpu_gemm_input(dev, stream_at(dev, s, 0), n, rows, w, NULL);

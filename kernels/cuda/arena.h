@@ -3,13 +3,13 @@
 
 #include <stddef.h>
 
-struct arena {
+struct cuda_arena {
     char *base; // NULL: it only counts
     size_t used;
 };
 
 // n elements, 256-byte aligned; NULL where the arena only counts.
-static inline void *arena_alloc(struct arena *a, size_t n, size_t size) {
+static inline void *arena_alloc(struct cuda_arena *a, size_t n, size_t size) {
     void *p = a->base ? a->base + a->used : NULL;
     a->used += (n * size + 255) / 256 * 256;
     return p;

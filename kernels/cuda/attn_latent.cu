@@ -28,14 +28,14 @@ struct latent_shared {
 
 KD_FN int place_of(int r, int c) { return r * VECTOR * 2 + ((c ^ (r & 7)) << 4); }
 
-struct part { // of a sequence, tokens [begin, end)
+struct latent_part { // of a sequence, tokens [begin, end)
     int row, seq, begin, end;
 };
 
 // Copies a tile's vectors, and scales where there are some.
 template <bool EIGHT>
 KD_FN void fetch_vectors(unsigned char *dst, float *scales, const struct cuda_attend_latent &a,
-                         const struct part &it, int tile) {
+                         const struct latent_part &it, int tile) {
     enum { SIZE = EIGHT ? 1 : 2, CHUNKS = VECTOR * SIZE / 16, PER_TOKEN = THREADS / TOKENS };
     if (tile * TOKENS < it.end) {
         int r = (int)threadIdx.x / PER_TOKEN, pos = tile * TOKENS + r;
@@ -110,7 +110,7 @@ __global__ void __launch_bounds__(THREADS, 2) latent_heads(struct cuda_attend_la
     kd_grid_wait();
     int lane = kd_lane(), warp = kd_warp(), head0 = (int)blockIdx.y * HEADS;
     int heads = a.num_heads - head0 < HEADS ? a.num_heads - head0 : HEADS;
-    struct part it;
+    struct latent_part it;
     if (a.splits) {
         if (a.split0 + (int)blockIdx.x >= *a.num_splits)
             return;

@@ -109,7 +109,7 @@ static void cuda_close(struct device *dev) {
     rt_free(dev->rt, dev->arena);
     rt_free(dev->rt, dev->keys);
     for (int i = 0; i < 2; i++) {
-        struct result *r = &dev->result[i];
+        struct cuda_result *r = &dev->result[i];
         rt_free_host(dev->rt, dev->upload[i]);
         rt_free_host(dev->rt, r->ids);
         rt_free_host(dev->rt, r->top_ids);

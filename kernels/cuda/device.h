@@ -108,14 +108,14 @@ struct own {
     struct activation h; // (T, P)
 };
 
-struct streams {
+struct cuda_altup {
     float *rows;           // (MODEL_STREAMS, T, D)
     float *laurel;         // (T, D)
     float *made, *merged;  // (MODEL_STREAMS - 1, head_rows, D), (head_rows, D)
     struct activation low; // (T, R)
 };
 
-struct result { // in host memory: what step_out points to
+struct cuda_result { // in host memory: what step_out points to
     int32_t *ids, *rank, *top_ids;
     float *logprob, *share, *top_logprobs, *logits, *hidden;
     struct expert_counts *counts;
@@ -142,7 +142,7 @@ struct device {
     struct latent latent;
     struct mix mix;
     struct own own;
-    struct streams streams;
+    struct cuda_altup streams;
     enum dtype kv_dtype;
     int block_size;
     bool exact, w8a8;           // w8a8: cuBLASLt multiplies FP8 by activations as E4M3
@@ -195,7 +195,7 @@ struct device {
     void *staging;            // device
     size_t upload_bytes;
     uint32_t *seen, stamp;
-    struct work work; // of the step that is being queued
+    struct step_work work; // of the step that is being queued
     const struct step *step;
     struct graph *
         bucket; // whose launches this step makes, to be captured or, before that, to load their kernels; or NULL
@@ -208,7 +208,7 @@ struct device {
     float *logprob, *share, *top_logprobs;
     struct expert_counts *counts;
     uint8_t *failed;
-    struct result result[2];
+    struct cuda_result result[2];
     uint64_t num_begun, num_synced;
 };
 
@@ -279,7 +279,7 @@ enum status cuda_peers_open(struct device *dev, const struct device_config *conf
 void cuda_peers_close(struct device *dev);
 // Before memory is freed that other processes have open. All ranks call it.
 void cuda_peers_leave(struct device *dev);
-void cuda_peers_alloc(struct device *dev, struct arena *a);
+void cuda_peers_alloc(struct device *dev, struct cuda_arena *a);
 // At the beginning of each step; the first time the ranks make themselves known to each other.
 void cuda_peers_join(struct device *dev);
 // Tells the others if this device has failed, and fails if another has.
@@ -297,14 +297,14 @@ void cuda_peers_gather(struct device *dev, struct cuda_sample *s, int n);
 // experts.c. Of a layer with experts: which experts each of the normalised rows takes; their gate and up; then
 // resid, or `added` where there is one, + or = what they give, with own_norms without the shared one's.
 void cuda_experts_open(struct device *dev);
-void cuda_experts_alloc(struct device *dev, struct arena *a);
+void cuda_experts_alloc(struct device *dev, struct cuda_arena *a);
 void cuda_experts_route(struct device *dev, const struct layer *layer);
 void cuda_experts_in(struct device *dev, const struct layer *layer);
 void cuda_experts_out(struct device *dev, const struct layer *layer);
 
 // latent.c. Of layers with latent attention: of normalised rows the queries, absorbed, and what the cache keeps; attention
 // of rows [row0, row0 + rows), or of those with splits; the values that the heads make of it.
-void cuda_latent_alloc(struct device *dev, struct arena *a);
+void cuda_latent_alloc(struct device *dev, struct cuda_arena *a);
 bool cuda_latent_fill(struct device *dev); // the lists; false: no host memory
 void cuda_latent_in(struct device *dev, const struct layer *layer);
 void cuda_latent_attend(struct device *dev, const struct layer *layer, int row0, int rows);
@@ -314,13 +314,13 @@ void cuda_latent_out(struct device *dev, const struct layer *layer);
 // mix.c. NULL: there are kernels for the layer.
 const char *cuda_mix_problem(const struct mix_spec *m);
 int cuda_mix_widest(const struct device *dev); // columns of what a matrix of any such layer gives
-void cuda_mix_alloc(struct device *dev, struct arena *a);
+void cuda_mix_alloc(struct device *dev, struct cuda_arena *a);
 // Of the normalised rows what goes into the output matrix.
 void cuda_mix_rows(struct device *dev, const struct layer *layer);
 
 // streams.c. NULL: there are kernels for the model's.
 const char *cuda_streams_problem(const struct model_config *m);
-void cuda_streams_alloc(struct device *dev, struct arena *a);
+void cuda_streams_alloc(struct device *dev, struct cuda_arena *a);
 // Makes the others of resid; adds LAuReL to it; corrects all, and what embed_gate takes goes to `added`.
 void cuda_streams_in(struct device *dev, const struct model *model);
 void cuda_streams_attended(struct device *dev, const struct layer *layer);
@@ -357,7 +357,7 @@ void cuda_multiply_ffn(struct device *dev, const struct weight *w, const struct 
 // Makes the other dtypes that x has of m rows that lie there in cuda_written_dtype().
 void cuda_convert(struct device *dev, struct activation *x, int m);
 // (rows, n) in these dtypes.
-void cuda_activation_alloc(struct arena *a, struct activation *x, int rows, int n, unsigned dtypes);
+void cuda_activation_alloc(struct cuda_arena *a, struct activation *x, int rows, int n, unsigned dtypes);
 // The dtype in which a kernel writes activations: F32 where any weight needs F32 or F16, else BF16.
 enum act_dtype cuda_written_dtype(const struct activation *x);
 // Where in `wide` the results of gate and up lie that are GEMMs of their own, in elements.

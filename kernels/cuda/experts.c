@@ -20,7 +20,7 @@ void cuda_experts_open(struct device *dev) {
     dev->max_ffn = max_int(dev->max_ffn, e->max_shared);
 }
 
-void cuda_experts_alloc(struct device *dev, struct arena *a) {
+void cuda_experts_alloc(struct device *dev, struct cuda_arena *a) {
     struct experts *e = &dev->experts;
     size_t T = (size_t)dev->max_tokens, slots = T * (size_t)e->max_top_k, D = (size_t)dev->model.hidden;
     if (e->max_experts == 0)

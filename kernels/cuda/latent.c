@@ -17,7 +17,7 @@ static int rows_at_once(const struct device *dev) {
 static int list_group(int i) { return 8 << i; }
 static int list_rows(const struct device *dev, int i) { return i == 2 ? rows_at_once(dev) : list_group(i); }
 
-void cuda_latent_alloc(struct device *dev, struct arena *a) {
+void cuda_latent_alloc(struct device *dev, struct cuda_arena *a) {
     const struct attn_spec *s = &dev->model.attn[0];
     struct latent *l = &dev->latent;
     size_t T = (size_t)dev->max_tokens, H = (size_t)s->heads;

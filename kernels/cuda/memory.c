@@ -69,7 +69,7 @@ static size_t rope_elements(const struct device *dev, int rope) {
     return (size_t)dev->limits.max_context * (size_t)(dev->model.ropes[rope].dim / 2);
 }
 
-static void alloc_activations(struct device *dev, struct arena *a) {
+static void alloc_activations(struct device *dev, struct cuda_arena *a) {
     int T = dev->max_tokens, D = dev->model.hidden;
     struct any_layer any = any_layer_of(&dev->model);
     size_t rows = (size_t)T;
@@ -134,13 +134,13 @@ static void alloc_activations(struct device *dev, struct arena *a) {
     }
 }
 
-// Of struct result's first arrays, in one piece.
+// Of struct cuda_result's first arrays, in one piece.
 static size_t results_bytes(const struct device *dev) {
     size_t row = 4 * sizeof(int32_t) + sizeof(uint8_t);
     return (size_t)dev->max_rows * row + sizeof(struct expert_counts);
 }
 
-static void alloc_arena(struct device *dev, struct arena *a) {
+static void alloc_arena(struct device *dev, struct cuda_arena *a) {
     int R = dev->max_rows;
     alloc_activations(dev, a);
     for (int i = 0; i < dev->model.num_ropes; i++) {
@@ -193,7 +193,7 @@ static bool alloc_host(struct device *dev) {
     size_t R = (size_t)dev->max_rows, V = (size_t)dev->model.vocab, D = (size_t)dev->model.hidden;
     bool ok = (dev->seen = calloc(V, sizeof *dev->seen)) != NULL;
     for (int i = 0; i < 2; i++) {
-        struct result *r = &dev->result[i];
+        struct cuda_result *r = &dev->result[i];
         ok &= (dev->upload[i] = rt_alloc_host(dev->rt, dev->upload_bytes)) != NULL;
         ok &= (r->ids = rt_alloc_host(dev->rt, results_bytes(dev))) != NULL;
         ok &= (r->top_ids = rt_alloc_host(dev->rt, R * MAX_TOP_LOGPROBS * sizeof *r->top_ids)) != NULL;
@@ -344,7 +344,7 @@ static size_t set_limits(struct device *dev, const struct step_limits *limits) {
     dev->max_splits = find_max_splits(dev);
     dev->work_config = make_work_config(dev);
     dev->upload_bytes = work_max_bytes(&dev->work_config);
-    struct arena arena = {NULL, 0};
+    struct cuda_arena arena = {NULL, 0};
     alloc_arena(dev, &arena);
     return arena.used;
 }
@@ -375,7 +375,7 @@ enum status cuda_reserve(struct device *dev, const struct step_limits *limits, s
     dev->arena = dev->peers.processes ? rt_alloc_shared(dev->rt, workspace) : rt_alloc(dev->rt, workspace);
     if (!alloc_cache(dev, cache) || !dev->arena)
         return no_memory(dev, workspace, cache, err);
-    struct arena arena = {dev->arena, 0};
+    struct cuda_arena arena = {dev->arena, 0};
     alloc_arena(dev, &arena);
     bool filled = alloc_host(dev) && fill_tables(dev) && (!device_is_latent(dev) || cuda_latent_fill(dev));
     if (rt_failed(dev->rt))

@@ -29,7 +29,7 @@ int cuda_mix_widest(const struct device *dev) {
     return widest;
 }
 
-void cuda_mix_alloc(struct device *dev, struct arena *a) {
+void cuda_mix_alloc(struct device *dev, struct cuda_arena *a) {
     struct mix *x = &dev->mix;
     size_t T = (size_t)dev->max_tokens;
     int in = 0, gate = 0, values = 0;

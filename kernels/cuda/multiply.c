@@ -12,7 +12,7 @@ size_t cuda_both_offset(const struct device *dev) {
     return dev->layouts & 1u << LAYOUT_F16 || dev->widest_e4m3 > 0 ? both : 0;
 }
 
-void cuda_activation_alloc(struct arena *a, struct activation *x, int rows, int n, unsigned dtypes) {
+void cuda_activation_alloc(struct cuda_arena *a, struct activation *x, int rows, int n, unsigned dtypes) {
     x->n = n;
     x->ld = round_up(n, 256); // whole k-steps of every layout
     size_t all = (size_t)rows * (size_t)x->ld;

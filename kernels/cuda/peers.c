@@ -103,7 +103,7 @@ void cuda_peers_close(struct device *dev) {
     rt_free_host(dev->rt, p->stop[p->rank]);
 }
 
-void cuda_peers_alloc(struct device *dev, struct arena *a) {
+void cuda_peers_alloc(struct device *dev, struct cuda_arena *a) {
     struct peers *p = &dev->peers;
     size_t blocks = CUDA_BARRIER_BLOCKS;
     p->flags = arena_alloc(a, blocks * COMM_MAX_SUM, sizeof *p->flags);

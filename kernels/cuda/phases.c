@@ -419,7 +419,7 @@ static void compute_logits(struct device *dev, const struct weight *w, int n) {
 // How many rows from r on are sampled at once. Where the step's edits lie apart, brings theirs, and waits for it: the
 // next ones take their place.
 static int begin_rows(struct device *dev, const struct step *step, int r) {
-    struct work *w = &dev->work;
+    struct step_work *w = &dev->work;
     int n = min_int(w->num_rows - r, dev->head_rows);
     if (!w->edits_apart || r >= step->num_rows)
         return n;

@@ -58,7 +58,7 @@ static struct graph *find_graph(struct device *dev, int tokens) {
 }
 
 // Whether kernels read the upload in its place, not what cuda_scatter() makes of it alone.
-static bool has_edits(const struct work *w) { return w->edits_apart || w->bytes > w->edits; }
+static bool has_edits(const struct step_work *w) { return w->edits_apart || w->bytes > w->edits; }
 
 // Where a step is in flight, beside it; else nothing would be won by another stream.
 static void upload(struct device *dev, const void *from) {
@@ -78,7 +78,7 @@ static void upload(struct device *dev, const void *from) {
 // Copies back what rows gave, and marks the end of the step.
 static void finish_step(struct device *dev, const struct step *step) {
     int slot = (int)(dev->num_begun & 1);
-    struct result *r = &dev->result[slot];
+    struct cuda_result *r = &dev->result[slot];
     size_t R = (size_t)dev->max_rows, n = (size_t)step->num_rows;
     bool tops = false;
     if (has_edits(&dev->work))
@@ -165,7 +165,7 @@ void cuda_step_end(struct device *dev) {
 enum status cuda_sync(struct device *dev, struct step_out *out, struct err *err) {
     CHECK(dev->num_synced < dev->num_begun);
     int slot = (int)(++dev->num_synced & 1);
-    const struct result *r = &dev->result[slot];
+    const struct cuda_result *r = &dev->result[slot];
     *out = (struct step_out){.ids = r->ids,
                              .logprob = r->logprob,
                              .rank = r->rank,

@@ -10,8 +10,8 @@ const char *cuda_streams_problem(const struct model_config *m) {
     return m->streams == 0 || fits ? NULL : "streams beside the residual one do not fit what layers have";
 }
 
-void cuda_streams_alloc(struct device *dev, struct arena *a) {
-    struct streams *s = &dev->streams;
+void cuda_streams_alloc(struct device *dev, struct cuda_arena *a) {
+    struct cuda_altup *s = &dev->streams;
     size_t D = (size_t)dev->model.hidden, T = (size_t)dev->max_tokens, R = (size_t)dev->head_rows;
     if (dev->model.streams == 0)
         return;
@@ -97,7 +97,7 @@ void cuda_streams_add(struct device *dev, const struct layer *layer) {
 // The GEMM is ours for all rows: those that decode are not the first of them.
 const float *cuda_streams_head(struct device *dev, const struct model *model, const struct logits_row *rows,
                                int n) {
-    struct streams *s = &dev->streams;
+    struct cuda_altup *s = &dev->streams;
     struct cuda_streams a = streams_of(dev, NULL, NULL);
     for (int k = 1; k < N; k++) {
         const struct weight *w = model->stream_out[k - 1];

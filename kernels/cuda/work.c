@@ -7,7 +7,7 @@
 #include <string.h>
 
 // A fixed array of the upload, at most.
-struct part {
+struct upload_part {
     void **field; // of cuda_inputs
     size_t num, size;
 };
@@ -32,7 +32,8 @@ int work_num_parts(const struct work_config *c) {
 }
 
 // The parts in the order in which work_fill() takes them.
-static int list_parts(const struct work_config *c, struct cuda_inputs *in, struct part parts[MAX_PARTS]) {
+static int list_parts(const struct work_config *c, struct cuda_inputs *in,
+                      struct upload_part parts[MAX_PARTS]) {
     size_t T = (size_t)c->limits.max_tokens, S = (size_t)c->limits.max_seqs, R = (size_t)c->limits.max_rows;
     size_t context = (size_t)c->limits.max_context, block = (size_t)c->block_size;
     size_t blocks = S * ((context + block - 1) / block),
@@ -41,27 +42,27 @@ static int list_parts(const struct work_config *c, struct cuda_inputs *in, struc
     size_t padded = (size_t)work_head_rows(&c->limits); // a graph's rows may be more than the step has
     T = T > padded ? T : padded;
     R = R > padded ? R : padded;
-    parts[n++] = (struct part){(void **)&in->ids, T, sizeof *in->ids};
-    parts[n++] = (struct part){(void **)&in->positions, T, sizeof *in->positions};
-    parts[n++] = (struct part){(void **)&in->seq_of, T, sizeof *in->seq_of};
-    parts[n++] = (struct part){(void **)&in->types, c->limits.has_types ? T : 0, sizeof *in->types};
-    parts[n++] = (struct part){(void **)&in->context_len, S, sizeof *in->context_len};
+    parts[n++] = (struct upload_part){(void **)&in->ids, T, sizeof *in->ids};
+    parts[n++] = (struct upload_part){(void **)&in->positions, T, sizeof *in->positions};
+    parts[n++] = (struct upload_part){(void **)&in->seq_of, T, sizeof *in->seq_of};
+    parts[n++] = (struct upload_part){(void **)&in->types, c->limits.has_types ? T : 0, sizeof *in->types};
+    parts[n++] = (struct upload_part){(void **)&in->context_len, S, sizeof *in->context_len};
     for (int g = 0; g < c->num_groups; g++) {
-        parts[n++] = (struct part){(void **)&in->groups[g].slots, T, sizeof(int64_t)};
-        parts[n++] = (struct part){(void **)&in->groups[g].block_start, S + 1, sizeof(int32_t)};
-        parts[n++] = (struct part){(void **)&in->groups[g].block_ids, blocks, sizeof(int32_t)};
+        parts[n++] = (struct upload_part){(void **)&in->groups[g].slots, T, sizeof(int64_t)};
+        parts[n++] = (struct upload_part){(void **)&in->groups[g].block_start, S + 1, sizeof(int32_t)};
+        parts[n++] = (struct upload_part){(void **)&in->groups[g].block_ids, blocks, sizeof(int32_t)};
     }
     for (int a = 0; a < c->num_attn; a++) {
         size_t tiles = S + T * (size_t)c->attn[a].group / (size_t)c->tile_rows;
-        parts[n++] = (struct part){(void **)&in->attn[a].splits, c->attn[a].lists ? splits : 0,
-                                   sizeof(struct cuda_split)};
-        parts[n++] = (struct part){(void **)&in->attn[a].first_split, T + 1, sizeof(int32_t)};
-        parts[n++] = (struct part){(void **)&in->attn[a].tiles, c->attn[a].lists ? tiles : 0,
-                                   sizeof(struct cuda_tile)};
-        parts[n++] = (struct part){(void **)&in->attn[a].counts, 2, sizeof(int32_t)};
+        parts[n++] = (struct upload_part){(void **)&in->attn[a].splits, c->attn[a].lists ? splits : 0,
+                                          sizeof(struct cuda_split)};
+        parts[n++] = (struct upload_part){(void **)&in->attn[a].first_split, T + 1, sizeof(int32_t)};
+        parts[n++] = (struct upload_part){(void **)&in->attn[a].tiles, c->attn[a].lists ? tiles : 0,
+                                          sizeof(struct cuda_tile)};
+        parts[n++] = (struct upload_part){(void **)&in->attn[a].counts, 2, sizeof(int32_t)};
     }
-    parts[n++] = (struct part){(void **)&in->rows, R, sizeof *in->rows};
-    parts[n++] = (struct part){(void **)&in->prep, R, sizeof *in->prep};
+    parts[n++] = (struct upload_part){(void **)&in->rows, R, sizeof *in->rows};
+    parts[n++] = (struct upload_part){(void **)&in->prep, R, sizeof *in->prep};
     CHECK(n == work_num_parts(c));
     return n;
 }
@@ -70,7 +71,7 @@ static size_t align16(size_t n) { return (n + 15) & ~(size_t)15; }
 static size_t align48(size_t n) { return (n + 47) / 48 * 48; } // whole logit_entries, and 16 bytes
 
 size_t work_inputs(const struct work_config *c, struct cuda_inputs *in, void *base) {
-    struct part parts[MAX_PARTS];
+    struct upload_part parts[MAX_PARTS];
     size_t at = 0;
     int n = list_parts(c, in, parts);
     for (int i = 0; i < n; i++) {
@@ -101,7 +102,7 @@ static size_t max_edit_bytes(const struct work_config *c) {
 
 size_t work_max_bytes(const struct work_config *c) {
     struct cuda_inputs in;
-    struct part parts[MAX_PARTS];
+    struct upload_part parts[MAX_PARTS];
     int n = list_parts(c, &in, parts);
     size_t at = (size_t)n * sizeof(struct cuda_part);
     for (int i = 0; i < n; i++)
@@ -162,7 +163,7 @@ static void copy_part(struct part_cursor *c, void *to, const void *from, size_t 
         memcpy(p, from, bytes);
 }
 
-static void fill_rows(const struct work *p, const struct work_config *c, const struct cuda_inputs *in,
+static void fill_rows(const struct step_work *p, const struct work_config *c, const struct cuda_inputs *in,
                       struct part_cursor *to, const struct step *step) {
     int T = step->num_tokens, all = p->num_tokens;
     int32_t *ids = take_part(to, in->ids, (size_t)all * sizeof *ids);
@@ -184,7 +185,7 @@ static void fill_rows(const struct work *p, const struct work_config *c, const s
     copy_part(to, in->context_len, step->context_len, (size_t)step->num_seqs * sizeof *step->context_len);
 }
 
-static void fill_group(const struct work *p, const struct work_config *c, const struct cuda_inputs *in,
+static void fill_group(const struct step_work *p, const struct work_config *c, const struct cuda_inputs *in,
                        struct part_cursor *to, const struct step *step, int group) {
     const struct step_group *g = &step->groups[group];
     int64_t *slots = take_part(to, in->groups[group].slots, (size_t)p->num_tokens * sizeof *slots);
@@ -201,7 +202,7 @@ static void fill_group(const struct work *p, const struct work_config *c, const 
         ids[i] = g->block_ids[i] * c->page_scale[group];
 }
 
-static void fill_splits(struct work *p, const struct work_config *c, const struct cuda_inputs *in,
+static void fill_splits(struct step_work *p, const struct work_config *c, const struct cuda_inputs *in,
                         struct part_cursor *to, const struct step *step, int spec) {
     // Written where the part will lie, which is taken when their number is known.
     struct cuda_split *splits = (struct cuda_split *)(void *)(to->base + to->at);
@@ -258,7 +259,7 @@ static void sort_tiles(const struct work_attn_config *a, int tile_rows, struct c
 
 // Those that read most first, over all prompts of the step: the last to begin are the shortest. What a tile
 // computes depends on no other.
-static void fill_tiles(struct work *p, const struct work_config *c, const struct cuda_inputs *in,
+static void fill_tiles(struct step_work *p, const struct work_config *c, const struct cuda_inputs *in,
                        struct part_cursor *to, const struct step *step, int spec) {
     const struct work_attn_config *a = &c->attn[spec];
     struct cuda_tile *tiles = (struct cuda_tile *)(void *)(to->base + to->at);
@@ -298,8 +299,8 @@ static int rows_that_fit(const struct work_config *c, const struct step *step, i
     return num;
 }
 
-int work_edits(struct work *p, const struct work_config *c, unsigned char *upload, const struct step *step,
-               int first, int num, uint32_t *seen, uint32_t *stamp) {
+int work_edits(struct step_work *p, const struct work_config *c, unsigned char *upload,
+               const struct step *step, int first, int num, uint32_t *seen, uint32_t *stamp) {
     size_t words = ((size_t)c->vocab + 31) / 32, at = p->edits;
     int begin, end, n = rows_that_fit(c, step, first, num, &begin, &end), adjusted = 0;
     int together = work_head_rows(&c->limits);
@@ -340,17 +341,17 @@ int work_edits(struct work *p, const struct work_config *c, unsigned char *uploa
     return n;
 }
 
-void work_fill(struct work *p, const struct work_config *c, const struct cuda_inputs *in,
+void work_fill(struct step_work *p, const struct work_config *c, const struct cuda_inputs *in,
                unsigned char *upload, const struct step *step, int num_tokens, uint32_t *seen,
                uint32_t *stamp) {
     struct part_cursor to = {upload, (size_t)work_num_parts(c) * sizeof(struct cuda_part),
                              (struct cuda_part *)(void *)upload, 0};
     int T = step->num_tokens, R = step->num_rows, padding = num_tokens > T ? num_tokens - T : 0;
     int rows = R + padding;
-    *p = (struct work){.num_tokens = T + padding,
-                       .num_decode = step->num_decode + padding,
-                       .num_rows = rows,
-                       .one_launch = true};
+    *p = (struct step_work){.num_tokens = T + padding,
+                            .num_decode = step->num_decode + padding,
+                            .num_rows = rows,
+                            .one_launch = true};
     fill_rows(p, c, in, &to, step);
     for (int g = 0; g < c->num_groups; g++)
         fill_group(p, c, in, &to, step, g);

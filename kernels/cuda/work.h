@@ -53,7 +53,7 @@ struct work_config {
 };
 
 // The sizes that the host needs to launch.
-struct work {
+struct step_work {
     int num_tokens, num_decode, num_rows; // with padding
     struct work_attn {
         int num_splits, num_tiles;
@@ -76,14 +76,14 @@ size_t work_inputs(const struct work_config *c, struct cuda_inputs *in, void *ba
 
 // Fills the upload (host memory) for a step, padded to num_tokens rows (of which all sequences decode) where
 // that is more than the step has. seen: (vocab) scratch, zero before the first step, with *stamp.
-void work_fill(struct work *p, const struct work_config *c, const struct cuda_inputs *in,
+void work_fill(struct step_work *p, const struct work_config *c, const struct cuda_inputs *in,
                unsigned char *upload, const struct step *step, int num_tokens, uint32_t *seen,
                uint32_t *stamp);
 
 // Lays out the edits of the step's rows from `first` on, of `num` or as many as have room, behind the rest of the upload,
 // and completes their prep. Returns their number, which is not 0.
-int work_edits(struct work *p, const struct work_config *c, unsigned char *upload, const struct step *step,
-               int first, int num, uint32_t *seen, uint32_t *stamp);
+int work_edits(struct step_work *p, const struct work_config *c, unsigned char *upload,
+               const struct step *step, int first, int num, uint32_t *seen, uint32_t *stamp);
 
 // Fixed arrays in an upload.
 int work_num_parts(const struct work_config *c);

@@ -23,7 +23,7 @@ struct weight {
     int64_t total; // as in weight_desc
 };
 
-struct result { // what step_out points to
+struct ref_result { // what step_out points to
     int32_t *ids, *rank, *top_ids;
     float *logprob, *share, *top_logprobs, *logits, *hidden;
     uint8_t *failed;
@@ -50,8 +50,8 @@ struct device {
     float *expert_weights;            // and their weights
     double *sum;                      // (D) over them
     float *keys, *values;             // (max_context, d)
-    char *kv;                // (num_blocks, kv_layers, 2) keys or values of a block as kv_export gives them
-    struct result result[2]; // of steps with odd and even seq
+    char *kv; // (num_blocks, kv_layers, 2) keys or values of a block as kv_export gives them
+    struct ref_result result[2]; // of steps with odd and even seq
     uint64_t num_begun, num_synced;
     bool out_of_memory;
     int rank, world;
@@ -118,7 +118,7 @@ static void ref_close(struct device *dev) {
         dev->weights = next;
     }
     for (int i = 0; i < 2; i++) {
-        struct result *r = &dev->result[i];
+        struct ref_result *r = &dev->result[i];
         free(r->ids), free(r->rank), free(r->share), free(r->top_ids), free(r->logprob),
             free(r->top_logprobs), free(r->logits), free(r->hidden), free(r->failed);
     }
@@ -242,7 +242,7 @@ static enum status ref_reserve(struct device *dev, const struct step_limits *lim
     dev->values = zeroed(dev, (size_t)limits->max_context * d, sizeof(float));
     dev->kv = zeroed(dev, (size_t)limits->num_blocks, ref_kv_block_bytes(dev));
     for (int i = 0; i < 2; i++) {
-        struct result *r = &dev->result[i];
+        struct ref_result *r = &dev->result[i];
         r->ids = zeroed(dev, R, sizeof *r->ids);
         r->logprob = zeroed(dev, R, sizeof *r->logprob);
         r->rank = zeroed(dev, R, sizeof *r->rank);
@@ -286,7 +286,7 @@ static void norm_row(const struct device *dev, float *y, const float *x, const s
 
 static int32_t token_of(const struct device *dev, const struct weight *table, const struct step *step,
                         int t) {
-    const struct result *before = &dev->result[(dev->num_begun - 1) & 1];
+    const struct ref_result *before = &dev->result[(dev->num_begun - 1) & 1];
     int32_t id = step->ids[t];
     if (id < 0) {
         CHECK(-1 - id < before->num_rows);
@@ -840,7 +840,7 @@ static void all_logits(struct device *dev, const struct weight *head) {
 static void ref_head(struct device *dev, const struct model *model, const struct step *step) {
     int D = dev->model.hidden, V = dev->model.vocab;
     float scale = model_scale(dev->model.logit_scale);
-    struct result *out = &dev->result[dev->num_begun & 1];
+    struct ref_result *out = &dev->result[dev->num_begun & 1];
     out->num_rows = step->num_rows;
     const struct ref_streams s = streams_of(dev, NULL, NULL, model->stream_out);
     if (step->masks && step->masks_wait)
@@ -895,7 +895,7 @@ static void ref_resid_import(struct device *dev, const float *src, const struct 
 
 static enum status ref_sync(struct device *dev, struct step_out *out, struct err *err) {
     CHECK(dev->num_synced < dev->num_begun);
-    const struct result *r = &dev->result[++dev->num_synced & 1];
+    const struct ref_result *r = &dev->result[++dev->num_synced & 1];
     *out = (struct step_out){.ids = r->ids,
                              .logprob = r->logprob,
                              .rank = r->rank,

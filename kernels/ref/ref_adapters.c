@@ -4,13 +4,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct pair {
+struct ref_lora_pair {
     struct ref_matrix a, b; // a.cols 0: none
     float scale;
 };
 
 struct ref_adapter {
-    struct pair *pairs; // (L, ADAPTER_TARGETS)
+    struct ref_lora_pair *pairs; // (L, ADAPTER_TARGETS)
 };
 
 bool ref_adapters_open(struct ref_adapters *a, int num_layers, const struct step_limits *l, size_t width) {
@@ -75,7 +75,7 @@ void ref_adapters_add(struct ref_adapters *a, float *y, const float *x, int laye
                       int t) {
     if (a->of_row[t] < 0)
         return;
-    const struct pair *p = &a->slots[a->of_row[t]].pairs[layer * ADAPTER_TARGETS + (int)target];
+    const struct ref_lora_pair *p = &a->slots[a->of_row[t]].pairs[layer * ADAPTER_TARGETS + (int)target];
     if (p->a.cols == 0)
         return;
     ref_matvec(a->low, x, &p->a);

@@ -10,7 +10,7 @@ enum { MOST = 64, CONTEXT = 2048, SEQS = 4, VOCAB = 64, SPECS = 3, GROUPS = 2 };
 struct filled {
     struct work_config c;
     struct cuda_inputs inputs;
-    struct work work;
+    struct step_work work;
     struct batch *batch;
     const struct piece *pieces;
     int num_pieces;

@@ -22,11 +22,11 @@
 #include <vector>
 
 struct rt_graph {
-    struct launch {
+    struct kernel_launch {
         rt_grid grid;
         std::function<void()> body;
     };
-    std::vector<launch> launches;
+    std::vector<kernel_launch> launches;
 };
 
 using event = std::shared_ptr<bool>; // whether it has come; null: never recorded
@@ -438,7 +438,7 @@ static void queue_launch(struct rt *rt, const rt_grid &g, std::function<void()> 
 }
 
 void rt_graph_launch(struct rt *rt, struct rt_graph *graph) {
-    for (rt_graph::launch &l : graph->launches)
+    for (rt_graph::kernel_launch &l : graph->launches)
         queue_launch(rt, l.grid, l.body);
 }
 

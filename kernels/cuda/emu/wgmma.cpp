@@ -16,20 +16,20 @@ enum { PIECE = 16, ROWS = 16, DEPTH = 16, MAX_WIDTH = 256 };
 
 namespace {
 
-struct sums { // of one product, or of several that add to the same
+struct wgmma_sums { // of one wgmma, or of several that add to the same
     float *d[WARP];
     int n, in_flight;
     std::vector<float> value; // (ROWS, n)
 };
 
-struct product {
+struct wgmma_op {
     wgmma_args args;
     const uint32_t *a[WARP];
     uint32_t a_value[WARP][4];
     int sums; // of the warp's
 };
 
-struct registers { // that a product had: what they held at the last fence
+struct registers { // that a wgmma had: what they held at the last fence
     const uint32_t *lane[WARP];
     int n;
     uint64_t fenced;
@@ -37,9 +37,9 @@ struct registers { // that a product had: what they held at the last fence
 };
 
 struct warp_state {
-    std::vector<product> queue;
+    std::vector<wgmma_op> queue;
     std::vector<size_t> group_end;
-    std::vector<sums> all;
+    std::vector<wgmma_sums> all;
     std::vector<registers> had;
     bool fenced;
     int shared_fences; // that lanes reached since the last that brought `seen` up to date
@@ -111,7 +111,7 @@ operand decode(uint64_t d, bool across, int rows) {
         die("a matrix descriptor with a base offset is not emulated");
     size_t pattern = (size_t)o.width * 128, within = o.address % pattern;
     if (o.width > 1) {
-        // Along k a product may begin at any 32 bytes of the first row of a pattern.
+        // Along k a wgmma may begin at any 32 bytes of the first row of a pattern.
         if (across ? within != 0 : within >= (size_t)o.width * PIECE || within % (2 * PIECE) != 0)
             die("a matrix in shared memory does not begin at its swizzle pattern");
         if ((!across && rows > 8 && (o.stride == 0 || o.stride % pattern != 0)) ||
@@ -147,9 +147,9 @@ void check_operand(const operand &o, int first, int rows) {
         for (int k = 0; k < DEPTH; k += step_k) {
             size_t at = place(o, i, k);
             if (at < begin_of_shared() || at + PIECE > MAX_SHARED)
-                die("a product reads outside the shared memory of its launch");
+                die("a wgmma reads outside the shared memory of its launch");
             if (b->writer[at / PIECE] || memcmp(ctx->shared_pages + at, b->seen + at, PIECE) != 0)
-                die("a product reads shared memory that was written without kd_shared_fence() behind it, or "
+                die("a wgmma reads shared memory that was written without kd_shared_fence() behind it, or "
                     "is "
                     "written while it may be read");
         }
@@ -166,7 +166,7 @@ void load_operand(const operand &o, int first, int rows, to_float_fn *to_float, 
         }
 }
 
-// ---- a product
+// ---- a wgmma
 
 int rows_from() { return ctx->current->warp % 4 * ROWS; }
 
@@ -176,7 +176,7 @@ void check_memory(const wgmma_args &p) {
         check_operand(decode(p.a_desc, p.a_across, 64), rows_from(), ROWS);
 }
 
-void compute(const product &p, float *sum) {
+void compute(const wgmma_op &p, float *sum) {
     float A[DEPTH * ROWS], B[DEPTH * MAX_WIDTH];
     const wgmma_args &x = p.args;
     if (x.a) {
@@ -202,12 +202,12 @@ void compute(const product &p, float *sum) {
 // Sum e of lane l: row and column of the warp's (ROWS, n).
 int sum_place(int l, int e, int n) { return (l / 4 + 8 * (e % 4 / 2)) * n + e / 4 * 8 + l % 4 * 2 + e % 2; }
 
-// Registers that a product is about to have.
+// Registers that a wgmma is about to have.
 void take_registers(warp_state *w, const uint32_t *const lane[WARP], int n) {
     for (registers &r : w->had)
         if (r.lane[0] == lane[0]) {
             if (r.known && r.n == n && digest(r) != r.fenced)
-                die("registers of a product were written after kd_wgmma_fence()");
+                die("registers of a wgmma were written after kd_wgmma_fence()");
             return;
         }
     registers r = {};
@@ -219,19 +219,19 @@ void take_registers(warp_state *w, const uint32_t *const lane[WARP], int n) {
 int find_sums(warp_state *w, const wgmma_args *const args[WARP]) {
     int n = args[0]->n, place = -1;
     for (size_t i = 0; i < w->all.size(); i++) {
-        sums &s = w->all[i];
+        wgmma_sums &s = w->all[i];
         if (s.in_flight == 0)
             place = (int)i;
         else if (s.d[0] == args[0]->d && s.n == n)
             return (int)i;
         else if (s.d[0] < args[0]->d + n / 2 && args[0]->d < s.d[0] + s.n / 2)
-            die("products of different shapes have the same sums in flight");
+            die("wgmmas of different shapes have the same sums in flight");
     }
     if (place < 0) {
         place = (int)w->all.size();
         w->all.emplace_back();
     }
-    sums &s = w->all[(size_t)place];
+    wgmma_sums &s = w->all[(size_t)place];
     s.n = n;
     s.value.assign((size_t)(ROWS * n), 0);
     const uint32_t *lane[WARP];
@@ -252,16 +252,16 @@ void issue(void **lanes, unsigned) {
     const wgmma_args *const *args = (const wgmma_args *const *)(void *)lanes, &x = *args[0];
     warp_state *w = mine();
     if (ctx->num_threads % 128 != 0)
-        die("a product in a block that is not whole warpgroups");
+        die("a wgmma in a block that is not whole warpgroups");
     if (x.n % 8 != 0 || x.n < 8 || x.n > MAX_WIDTH)
-        die("no product has this width");
+        die("no wgmma has this width");
     for (int l = 1; l < WARP; l++)
         if (args[l]->n != x.n || args[l]->a_desc != x.a_desc || args[l]->b_desc != x.b_desc ||
             args[l]->add != x.add || args[l]->a_across != x.a_across || args[l]->b_across != x.b_across ||
             args[l]->to_float != x.to_float || !args[l]->a != !x.a)
-            die("lanes of a warp want different products");
+            die("lanes of a warp want different wgmmas");
     if (!w->fenced)
-        die("a product without kd_wgmma_fence() since its registers were free");
+        die("a wgmma without kd_wgmma_fence() since its registers were free");
     w->history = mix(mix(mix(w->history, x.a_desc), x.b_desc),
                      (uint64_t)x.n << 8 | (x.a ? 1u : 0u) | (x.add ? 2u : 0u) | (x.b_across ? 4u : 0u));
     for (int i = 0; i < ctx->num_threads / WARP; i++)
@@ -270,7 +270,7 @@ void issue(void **lanes, unsigned) {
             break;
         }
     check_memory(x);
-    product p = {};
+    wgmma_op p = {};
     p.args = x;
     for (int l = 0; l < WARP; l++)
         if (x.a) {
@@ -284,12 +284,12 @@ void issue(void **lanes, unsigned) {
     w->queue.push_back(p);
 }
 
-void finish(warp_state *w, const product &p) {
-    sums &s = w->all[(size_t)p.sums];
+void finish(warp_state *w, const wgmma_op &p) {
+    wgmma_sums &s = w->all[(size_t)p.sums];
     check_memory(p.args);
     for (int l = 0; p.args.a && l < WARP; l++)
         if (memcmp(p.a[l], p.a_value[l], sizeof p.a_value[l]) != 0)
-            die("registers of a product in flight were written");
+            die("registers of a wgmma in flight were written");
     compute(p, s.value.data());
     if (--s.in_flight > 0)
         return;
@@ -298,7 +298,7 @@ void finish(warp_state *w, const product &p) {
             uint32_t bits;
             memcpy(&bits, &s.d[l][e], sizeof bits);
             if (bits != 0xffffffffu)
-                die("sums of a product in flight were written");
+                die("sums of a wgmma in flight were written");
             s.d[l][e] = s.value[(size_t)sum_place(l, e, s.n)];
         }
 }
@@ -402,9 +402,9 @@ static void end() {
     block_state *b = shared_state();
     for (int i = 0; i < ctx->num_threads / WARP; i++) {
         if (!b->warps[i].queue.empty())
-            die("a block ends with products in flight");
+            die("a block ends with wgmmas in flight");
         if (b->warps[i].history != b->warps[i / 4 * 4].history)
-            die("warps of a warpgroup have done different products");
+            die("warps of a warpgroup have done different wgmmas");
     }
 }
 

@@ -1,14 +1,13 @@
 #include "cpus.h"
 
 #include "cgroup.h"
+#include "minmax.h"
 
 #include <limits.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <unistd.h>
-
-static int min_int(int a, int b) { return a < b ? a : b; }
 
 // Up to two numbers of a file; those that it does not have ("max" is none) stay as they are.
 static void read_numbers(const char *folder, const char *name, long long *first, long long *second) {

@@ -1,5 +1,6 @@
 #include "client.h"
 
+#include "clock.h"
 #include "http1.h"
 #include "log.h"
 
@@ -55,13 +56,12 @@ struct client {
     char buffer[READ_BYTES];
 };
 
-static int64_t clock_of(clockid_t id) {
+// CLOCK_REALTIME - CLOCK_MONOTONIC
+static int64_t realtime_offset(void) {
     struct timespec t;
-    clock_gettime(id, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+    clock_gettime(CLOCK_REALTIME, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec - clock_now_ns();
 }
-
-int64_t clock_ns(void) { return clock_of(CLOCK_MONOTONIC); }
 
 void client_lag_add(struct client_lag *l, int64_t ns) {
     if (ns < 1)
@@ -132,7 +132,7 @@ static void conn_fail(struct conn *k, enum error_kind error, const char *why) {
     k->call = NULL;
     conn_drop(k);
     if (call)
-        call_end(call, error, why, clock_ns());
+        call_end(call, error, why, clock_now_ns());
 }
 
 static void on_poll(uv_poll_t *poll, int status, int events);
@@ -225,7 +225,7 @@ static void conn_eof(struct conn *k, const char *why) {
     struct client *c = k->client;
     if (http1_closed(&k->http)) {
         tell_head(call, &k->http);
-        conn_done(k, false, clock_ns());
+        conn_done(k, false, clock_now_ns());
     } else if (k->used && !call->any_byte && !call->retried) {
         // The server closed a kept connection just when we took it: the request was not read.
         k->call = NULL;
@@ -252,7 +252,7 @@ static ssize_t stamped_read(struct client *c, int fd, int64_t *now) {
     do
         n = recvmsg(fd, &m, 0);
     while (n < 0 && errno == EINTR);
-    *now = clock_ns();
+    *now = clock_now_ns();
     if (n <= 0)
         return n;
     c->lag.reads++;
@@ -346,7 +346,7 @@ struct broken {
 static void broken_closed(uv_handle_t *h) { free(h->data); }
 static void broken_fires(uv_timer_t *t) {
     struct broken *b = t->data;
-    call_end(b->call, ERROR_CONNECT, b->why, clock_ns());
+    call_end(b->call, ERROR_CONNECT, b->why, clock_now_ns());
     uv_close((uv_handle_t *)t, broken_closed);
 }
 
@@ -402,7 +402,7 @@ struct client_call *client_send(struct client *c, struct buf *request, const str
                                 void *context) {
     struct client_call *call = calloc(1, sizeof *call);
     CHECK(call);
-    int64_t now = clock_ns();
+    int64_t now = clock_now_ns();
     *call = (struct client_call){.request = *request, .handlers = *handlers, .context = context};
     *request = (struct buf){0};
     call->deadline = now + (int64_t)(c->limits.timeout * 1e9);
@@ -423,8 +423,8 @@ struct client_call *client_send(struct client *c, struct buf *request, const str
 
 static void on_tick(uv_timer_t *t) {
     struct client *c = t->data;
-    int64_t now = clock_ns();
-    c->realtime_offset = clock_of(CLOCK_REALTIME) - clock_ns();
+    int64_t now = clock_now_ns();
+    c->realtime_offset = realtime_offset();
     for (struct conn *k = c->all, *next; k; k = next) {
         next = k->next;
         if (!k->call)
@@ -445,7 +445,7 @@ struct client *client_open(uv_loop_t *loop, const char *host, const char *port, 
     CHECK(c);
     c->loop = loop;
     c->limits = limits;
-    c->realtime_offset = clock_of(CLOCK_REALTIME) - clock_ns();
+    c->realtime_offset = realtime_offset();
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV};
     int rc = getaddrinfo(host, port, &hints, &c->addresses);
     if (rc != 0) {

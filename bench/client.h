@@ -11,8 +11,6 @@
 #include <stdint.h>
 #include <uv.h>
 
-int64_t clock_ns(void); // CLOCK_MONOTONIC
-
 struct client;
 struct client_call;
 

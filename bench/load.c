@@ -2,6 +2,7 @@
 #include "load.h"
 
 #include "arrival.h"
+#include "clock.h"
 #include "event_stream.h"
 #include "log.h"
 #include "reply.h"
@@ -83,7 +84,7 @@ struct load {
     void *show_context;
 };
 
-static int64_t now_of(const struct load *l) { return clock_ns() - l->start; }
+static int64_t now_of(const struct load *l) { return clock_now_ns() - l->start; }
 
 static void queue_push(struct flight_queue *q, struct flight *f) {
     if (!q->head)
@@ -566,7 +567,7 @@ struct run *load_run(uv_loop_t *loop, struct client *client, const struct option
     open_handles(l, loop);
     double cpu = cpu_seconds();
     run->started_unix = (int64_t)time(NULL);
-    l->start = run->started = clock_ns();
+    l->start = run->started = clock_now_ns();
     if (plan.arrival != ARRIVAL_CLOSED)
         sample_arrival(l);
     send_due(l);

@@ -8,6 +8,7 @@
 #include "draft.h"
 #include "log.h"
 #include "mask_worker.h"
+#include "minmax.h"
 #include "models/model_config.h"
 #include "models/model_file.h"
 #include "models/model_hash.h"
@@ -65,7 +66,6 @@ struct engine {
 static void host_log(int level, const char *text) { log_msg((enum log_level)level, "%s", text); }
 static const struct backend_host host = {.log = host_log};
 
-static int min_int(int a, int b) { return a < b ? a : b; }
 static int64_t min64(int64_t a, int64_t b) { return a < b ? a : b; }
 
 // The most that a step may hold.

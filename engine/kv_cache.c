@@ -3,13 +3,11 @@
 #include "kv_cache.h"
 
 #include "log.h"
+#include "minmax.h"
 
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
-
-static int min_int(int a, int b) { return a < b ? a : b; }
-static int max_int(int a, int b) { return a > b ? a : b; }
 
 // ---- start and end
 

@@ -2,6 +2,7 @@
 
 #include "clock.h"
 #include "log.h"
+#include "minmax.h"
 #include "step_layout.h"
 
 #include <stdlib.h>
@@ -20,8 +21,6 @@ struct clocked {
     double began;
     int steps;
 };
-
-static int min_int(int a, int b) { return a < b ? a : b; }
 
 // `seqs` sequences, each the last `count` of `context` tokens. All pages are page 0. NULL: no memory.
 static void *make_step(const struct warm_up *w, int seqs, int count, int context, struct step *step) {

@@ -1,10 +1,10 @@
 #include "draft_model.h"
 
+#include "clock.h"
 #include "log.h"
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 bool draft_model_init(struct draft_model *m, struct engine *engine, int max_running) {
     *m = (struct draft_model){.engine = engine, .max_running = max_running};
@@ -18,12 +18,6 @@ bool draft_model_init(struct draft_model *m, struct engine *engine, int max_runn
 void draft_model_free(struct draft_model *m) {
     free(m->plan.items);
     free(m->held);
-}
-
-static int64_t now_ns(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
 // ---- the copy of a request
@@ -125,7 +119,7 @@ static int64_t run_step(struct draft_model *m, struct draft_length *length) {
     struct plan *p = &m->plan;
     struct step_result result;
     struct err err = {0};
-    int64_t began = now_ns(), ns = -1;
+    int64_t began = clock_now_ns(), ns = -1;
     p->id++;
     engine_launch(m->engine, p, NULL);
     if (engine_collect(m->engine, &result, &err) == STATUS_OK) {
@@ -134,7 +128,7 @@ static int64_t run_step(struct draft_model *m, struct draft_length *length) {
                 struct request *copy = p->items[i].req;
                 copy->tokens[copy->num_tokens++] = result.outcome.tokens[result.outcome.start[i]];
             }
-        ns = now_ns() - began;
+        ns = clock_now_ns() - began;
         draft_length_drafted(length, p->num_tokens, ns);
     } else {
         log_msg(LOG_ERROR, "the draft model failed, and drafts no more: %s", err.msg);

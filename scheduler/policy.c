@@ -3,6 +3,7 @@
 #include "scheduler_state.h"
 
 #include "log.h"
+#include "minmax.h"
 
 #include <string.h>
 
@@ -14,9 +15,7 @@ enum { MAX_DEFERRED = 32 };
 // backlog of prompts is cut at least.
 enum { MIN_SHARE = 64, SHARES = 4 };
 
-static int min_int(int a, int b) { return a < b ? a : b; }
 static int64_t min_int64(int64_t a, int64_t b) { return a < b ? a : b; }
-static int max_int(int a, int b) { return a > b ? a : b; }
 
 // ---- what a request needs
 

@@ -1,5 +1,6 @@
 #include "predict.h"
 
+#include "minmax.h"
 #include "scheduler_state.h"
 
 #include <math.h>
@@ -7,9 +8,6 @@
 // How fast steps are forgotten; the variance of a step's relative error.
 static const double FORGET = 0.999, NOISE = 0.02, MOST = 4;
 enum { MIN_STEPS = 8, MAX_SIMULATED = 256 };
-
-static int min_int(int a, int b) { return a < b ? a : b; }
-static int max_int(int a, int b) { return a > b ? a : b; }
 
 // ---- the model of a step
 

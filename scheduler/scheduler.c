@@ -3,10 +3,9 @@
 #include "scheduler_state.h"
 
 #include "log.h"
+#include "minmax.h"
 
 #include <stdlib.h>
-
-static int min_int(int a, int b) { return a < b ? a : b; }
 
 // ---- start and end
 

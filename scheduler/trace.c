@@ -1,10 +1,10 @@
 #include "trace.h"
 
 #include "append_log.h"
+#include "clock.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
-#include <time.h>
 
 enum { MAX_LANES = PLAN_MAX_DEPTH };
 
@@ -18,7 +18,6 @@ static double to_us(const struct trace *t, int64_t ns) { return (double)(ns - t-
 
 struct trace *trace_open(const char *path, struct err *err) {
     struct trace *t = calloc(1, sizeof *t);
-    struct timespec now;
     if (!t) {
         err_set(err, STATUS_NOMEM, "out of memory");
         return NULL;
@@ -27,8 +26,7 @@ struct trace *trace_open(const char *path, struct err *err) {
         free(t);
         return NULL;
     }
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    t->origin = (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+    t->origin = clock_now_ns();
     fputs("[{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":1,\"args\":{\"name\":\"quire\"}},\n"
           "{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":1,\"tid\":1,\"args\":{\"name\":\"engine\"}}",
           t->log.file);

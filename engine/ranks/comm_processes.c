@@ -4,6 +4,7 @@
 // of their own.
 #include "comm_processes.h"
 
+#include "clock.h"
 #include "log.h"
 
 #include <sched.h>
@@ -67,12 +68,6 @@ struct process_rank {
 
 static struct process_rank *process_rank_of(struct comm *c) { return (struct process_rank *)(void *)c; }
 
-static int64_t now_ns(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
-
 static void sleep_ns(int64_t ns) { nanosleep(&(struct timespec){.tv_nsec = ns % 1000000000}, NULL); }
 
 static enum status rank_abort(struct process_rank *m, const char *why) {
@@ -90,7 +85,7 @@ static enum status abort_unreachable(struct process_rank *m, const struct err *e
 static enum status wait_request(struct process_rank *m, struct transport_request *r, int other) {
     struct transport *t = m->config.transport;
     struct err err = {0};
-    int64_t start = now_ns(), last = start, waited = 0;
+    int64_t start = clock_now_ns(), last = start, waited = 0;
     while (r->active) {
         bool done;
         if (abort_state_is_set(m->config.abort))
@@ -99,7 +94,7 @@ static enum status wait_request(struct process_rank *m, struct transport_request
             return abort_unreachable(m, &err, other);
         if (done)
             break;
-        int64_t now = now_ns();
+        int64_t now = clock_now_ns();
         waited += now - last < SLICE_NS ? now - last : SLICE_NS;
         last = now;
         if (m->deadline_ns > 0 && waited > m->deadline_ns) {

@@ -3,6 +3,7 @@
 #include "half.h"
 #include "kv.h"
 #include "log.h"
+#include "minmax.h"
 
 #include <math.h>
 #include <stdatomic.h>
@@ -101,9 +102,6 @@ static const char *kv_tile(const struct attend *job, const int32_t *blocks, int 
     return kv_half(dev, job->layer, blocks[token / B], which) +
            kv_offset(dev, job->d, head, token % B) * kv_elem_bytes(dev);
 }
-
-static int min_int(int a, int b) { return a < b ? a : b; }
-static int max_int(int a, int b) { return a > b ? a : b; }
 
 // The tile of [tile0, tile1) that is next to tile i
 static int clamp_tile(int i, int tile0, int tile1) { return min_int(max_int(i, tile0), tile1 - 1); }

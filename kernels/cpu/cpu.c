@@ -5,6 +5,7 @@
 #include "kv.h"
 #include "log.h"
 #include "lora.h"
+#include "minmax.h"
 #include "rope.h"
 #include "sampler.h"
 
@@ -13,9 +14,6 @@
 #include <string.h>
 
 enum { HEAD_ROWS = 64 }; // the head computes so many rows at a time
-
-static int max_int(int a, int b) { return a > b ? a : b; }
-static int min_int(int a, int b) { return a < b ? a : b; }
 
 // ---- lifecycle
 

@@ -4,12 +4,13 @@
 // them; each place there is a slot.
 #include "device.h"
 
+#include "minmax.h"
+
 #include <math.h>
 #include <string.h>
 
 enum { CHUNK_ROWS = 512, COLUMNS = 64 };
 
-static int min_int(int a, int b) { return a < b ? a : b; }
 static size_t size_of_row(const struct layer *layer, int t) { return (size_t)t * (size_t)layer->ffn.top_k; }
 
 // The first expert that this rank has.

@@ -3,12 +3,12 @@
 #include "device.h"
 #include "kv.h"
 #include "log.h"
+#include "minmax.h"
 
 #include <string.h>
 
 enum { BLOCK_ROWS = 64 }; // that a work item multiplies by the matrix of a head
 
-static int min_int(int a, int b) { return a < b ? a : b; }
 static size_t max_size(size_t a, size_t b) { return a > b ? a : b; }
 
 struct by_head {

@@ -4,6 +4,7 @@
 
 #include "float_env.h"
 #include "log.h"
+#include "minmax.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -30,7 +31,6 @@ struct lora_group { // slots [begin, end) of a chunk
     int adapter, begin, end;
 };
 
-static int min_int(int a, int b) { return a < b ? a : b; }
 static size_t align64(size_t n) { return (n + 63) / 64 * 64; }
 
 // ---- memory

@@ -2,6 +2,7 @@
 // and channels, or heads, are independent of each other; tokens follow each other.
 #include "kv.h"
 #include "log.h"
+#include "minmax.h"
 
 #include <math.h>
 
@@ -9,9 +10,6 @@ enum {
     CONV_CHANNELS = 256,
     SMALL_MIX = 1 << 13
 }; // of a work item; operations that are done sooner than a thread wakes
-
-static int max_int(int a, int b) { return a > b ? a : b; }
-static int min_int(int a, int b) { return a < b ? a : b; }
 
 static int in_size(const struct mix_spec *m) { return m->kind == MIX_CONV ? 3 * m->heads : mix_channels(m); }
 static int gate_size(const struct mix_spec *m) {

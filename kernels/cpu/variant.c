@@ -1,6 +1,7 @@
 // Which instruction sets this machine has.
 #include "kernels.h"
 
+#include "clock.h"
 #include "log.h"
 
 #include <math.h>
@@ -9,7 +10,6 @@
 #if defined(__x86_64__)
 #include <cpuid.h>
 #include <pthread.h>
-#include <time.h>
 #include <unistd.h>
 
 #if defined(__linux__)
@@ -57,8 +57,7 @@ static double bf16_seconds(const struct cpu_kernels *k) {
     enum { PAIRS = 256 };
     static char w[PAIRS * 64], x[REGISTER_TOKENS * PAIRS * 4];
     static float y[REGISTER_TOKENS * TILE_PANELS * LANES];
-    struct timespec t[2];
-    clock_gettime(CLOCK_MONOTONIC, &t[0]);
+    int64_t began = clock_now_ns();
     k->gemm[DTYPE_BF16](&(struct gemm_tile){.w = {w, w},
                                             .x = x,
                                             .ldx = PAIRS * 4,
@@ -68,8 +67,7 @@ static double bf16_seconds(const struct cpu_kernels *k) {
                                             .y = y,
                                             .ldy = TILE_PANELS * LANES,
                                             .next_panel = LANES});
-    clock_gettime(CLOCK_MONOTONIC, &t[1]);
-    return (double)(t[1].tv_sec - t[0].tv_sec) + 1e-9 * (double)(t[1].tv_nsec - t[0].tv_nsec);
+    return 1e-9 * (double)(clock_now_ns() - began);
 }
 
 // Whether tiles give the sums of rule 2: a processor that nobody has tried is not to give others.

@@ -4,12 +4,10 @@
 
 #include "device.h"
 #include "log.h"
+#include "minmax.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-static int max_int(int a, int b) { return a > b ? a : b; }
-static int min_int(int a, int b) { return a < b ? a : b; }
 
 // ---- lifecycle
 

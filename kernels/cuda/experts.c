@@ -3,8 +3,7 @@
 // blocks without a group of slots end at once. The GEMMs are ours, whatever the step's size.
 #include "device.h"
 
-static int max_int(int a, int b) { return a > b ? a : b; }
-static int min_int(int a, int b) { return a < b ? a : b; }
+#include "minmax.h"
 
 void cuda_experts_open(struct device *dev) {
     struct experts *e = &dev->experts;

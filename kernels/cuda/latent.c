@@ -4,10 +4,9 @@
 #include "device.h"
 
 #include "log.h"
+#include "minmax.h"
 
 #include <stdlib.h>
-
-static int min_int(int a, int b) { return a < b ? a : b; }
 
 static int rows_at_once(const struct device *dev) {
     return min_int(round_up(dev->max_tokens, 32), CUDA_LATENT_ROWS);

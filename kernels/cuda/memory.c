@@ -3,6 +3,7 @@
 #include "device.h"
 
 #include "log.h"
+#include "minmax.h"
 #include "rope.h"
 
 #include <math.h>
@@ -12,8 +13,6 @@ enum {
     CACHE_ALIGN = 256,
     CACHE_SLACK = 2 * CACHE_ALIGN
 }; // of the cache's scales, and of those of each head size
-
-static int max_int(int a, int b) { return a > b ? a : b; }
 
 static bool any_split_gate_up(const struct device *dev) {
     for (const struct weight *w = dev->weights; w; w = w->next)

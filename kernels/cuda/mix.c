@@ -2,7 +2,7 @@
 // between the norm and the output matrix.
 #include "device.h"
 
-static int max_int(int a, int b) { return a > b ? a : b; }
+#include "minmax.h"
 
 // Of a row that the input and the gate matrices give: whole float4.
 static int in_size(const struct mix_spec *m) {

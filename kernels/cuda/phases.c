@@ -2,10 +2,9 @@
 #include "device.h"
 
 #include "log.h"
+#include "minmax.h"
 
 #include <math.h>
-
-static int min_int(int a, int b) { return a < b ? a : b; }
 
 static void embed_layers(struct device *dev, const struct model *model) {
     struct cuda_embed_layers a = {.ids = dev->inputs.ids,

@@ -1,10 +1,10 @@
 // Numbers of a row, the most of a model's layers: what the reference backend reserves.
 #pragma once
 
+#include "minmax.h"
 #include "ref_latent.h"
 #include "ref_mix.h"
 
-static inline int max_int(int a, int b) { return a > b ? a : b; }
 static inline int q_size(const struct attn_spec *a) { return a->heads * a->head_dim; }
 
 // Of the attention whose queries are the widest, of the widest hidden layer.

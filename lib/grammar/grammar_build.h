@@ -83,8 +83,8 @@ struct member_kind {
 };
 struct json_object {
     struct dfa *keys; // the builder takes it over; NULL: no members
-    const struct member_kind
-        *kinds; // (num_kinds), at most 65,536; in JSON_ORDER_SCHEMA those `once` come in this order
+    // (num_kinds), at most 65,536; in JSON_ORDER_SCHEMA those `once` come in this order
+    const struct member_kind *kinds;
     int num_kinds;
     const int32_t *lists;       // numbers of kinds, one list after the other
     const int32_t *list_starts; // (largest label + 2)

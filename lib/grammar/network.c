@@ -222,7 +222,7 @@ static void refine(struct grammar *g, const uint8_t *class_of, int32_t *seen, in
     g->num_classes = num;
 }
 
-// Of bytes in UTF-8 and in JSON strings: which may follow one another is told apart by these.
+// The class of a byte in UTF-8 and in JSON strings: classes tell apart which bytes may follow one another.
 static uint8_t text_class(int c) {
     static const unsigned char ends[] = {0x1f, 0x7f, 0x8f, 0x9f, 0xbf, 0xc1, 0xdf, 0xe0,
                                          0xec, 0xed, 0xef, 0xf0, 0xf3, 0xf4, 0xff};

@@ -9,7 +9,7 @@ struct lark_definition {
     int body;   // the number of its first token
     bool lazy;  // its text is the shortest that its terminal matches
     int suffix; // the number of the terminal's token that stands behind it; 0: none
-    // Of a terminal:
+    // A terminal has these:
     char *pattern; // a regular expression; NULL: not made yet
     size_t pattern_len;
     bool in_progress;

@@ -105,7 +105,7 @@ struct minimise {
     int *set_of;             // (states; -1 too, which is for DFA_DEAD)
     int *first, *end, *open; // (sets) open: how many are to be looked at
     int *queue, num_queue;   // (sets) that have any
-    // Of the set that is split: groups of states with the same arrows.
+    // Groups of states with the same arrows, of the set being split.
     uint64_t *hashes;            // (groups)
     int *member, *count, *begin; // (groups) one of its states; how many there are, and where
     int *group_of, *sorted;      // (states to be looked at) and by groups

@@ -245,8 +245,8 @@ struct subset {
     const struct nfa *n;
     struct code_dfa *d;
     struct alphabet letters;
-    struct int_sets
-        sets; // of states of n, one for each state of d; the first one has -1 as well, which keeps it apart
+    // of states of n, one for each state of d; the first one has -1 as well, which keeps it apart
+    struct int_sets sets;
     int *met, round;        // (nfa states) the last round in which one was met
     int *todo;              // (3 * nfa states) each is put there by at most two others and once at the begin
     int32_t *members;       // (nfa states + 1)

@@ -16,8 +16,8 @@ struct witness {
 struct object_form {
     struct name *names;
     int num_names;
-    struct dfa *
-        others; // tells the classes apart by label; owned by the schema. NULL: there is one, of all other names
+    // tells the classes apart by label; owned by the schema. NULL: there is one class, of all other names
+    struct dfa *others;
     goal *classes; // (num_classes) GOAL_NEVER: no such member
     int num_classes;
     struct witness witnesses[MAX_EXISTS];

@@ -51,7 +51,7 @@ struct device_config {
     // Pipeline parallelism: this device has the layers of one stage, which `model` counts from 0. Only the
     // first has the embedding, only the last the final norm and the head. num_stages 0 or 1: it has all.
     int stage, num_stages;
-    int ordinal; // CUDA: which of this machine's devices; ranks that share layers have neighbours, in their order
+    int ordinal; // CUDA: number of this machine's device; ranks that share layers have neighbours, in their order
 };
 
 static inline bool device_has_head(const struct device_config *c) { return c->stage + 1 >= c->num_stages; }
@@ -137,8 +137,8 @@ static inline void backend_vocab_rows(int vocab, int rank, int world, int *begin
 // The first expert of segment i of 8; a rank holds the experts of 8 / world segments.
 static inline int backend_expert_bound(int experts, int i) { return (int)((int64_t)experts * i / 8); }
 
-// The ranks of a stage hand over n numbers of the residual stream together: each a part, a multiple of 4, of which rank r's
-// begins at r * part; so many of it there are.
+// The ranks of a stage hand over n values of the residual stream. Rank r transfers values [r * part, r * part + count);
+// part is a multiple of 4.
 static inline size_t backend_resid_part(size_t n, int world) {
     return ((n + (size_t)world - 1) / (size_t)world + 3) / 4 * 4;
 }
@@ -286,13 +286,12 @@ struct expert_counts {
 // Results of a step in host memory, the device's, valid from sync() until the next but one step.
 struct step_out {
     const int32_t *ids; // (R) sampled token, or the row's target
-    const float
-        *logprob; // (R) its log-probability under the unadjusted logits, or as post_sampling says; only where
-                  // num_logprobs >= 0
-    const int32_t
-        *rank; // (R) its place among all tokens by these logits, from 1, ties to the lower id; as logprob
-    const float *
-        share; // (R) of a sampled token, its probability among those that were left; only of rows with least_share
+    // (R) its log-probability under the unadjusted logits, or as post_sampling says; only where num_logprobs >= 0
+    const float *logprob;
+    // (R) its place among all tokens by these logits, from 1, ties to the lower id; as logprob
+    const int32_t *rank;
+    // (R) a sampled token's probability among the tokens that the samplers left; only of rows with least_share
+    const float *share;
     const int32_t *top_ids; // (R, MAX_TOP_LOGPROBS) best first, ties to the lower id; or as wanted, or left
     const float *top_logprobs; // (R, MAX_TOP)
     const uint8_t *failed;     // (R) 1: the row's logits are not finite (or all are forbidden); ids is then 0
@@ -329,8 +328,8 @@ struct backend_ops {
     // Copies and repacks (the engine has cut what ranks share); reads part data during the call only. NULL
     // with err: STATUS_NOMEM, STATUS_INVALID.
     struct weight *(*weight_load)(struct device *dev, const struct weight_desc *desc, struct err *err);
-    size_t (*kv_block_bytes)(
-        struct device *dev); // of one block over all layers, or of states if those need more
+    // Bytes of one block over all layers, or of states if those need more.
+    size_t (*kv_block_bytes)(struct device *dev);
     // Bytes of the device's own memory that reserve() takes beside the cache, once the weights are there; NULL where it
     // shares the host's.
     size_t (*workspace_bytes)(struct device *dev, const struct step_limits *limits);
@@ -349,38 +348,44 @@ struct backend_ops {
     bool (*step_begin)(struct device *dev, const struct step *step);
     // The activations are the device's: the residual stream (T, D) in f32, queries, keys, values, and the
     // inputs of row-parallel matrices, in whatever type and layout its kernels like.
-    // rows of the embedding * embed_scale + the position's + the type's, then the norm; each where the model has it.
-    // With layer_embed also what each layer takes of the token, (norm(P·resid / sqrt(D)) + row * sqrt(P)) / sqrt(2).
-    // With streams the others, too (kernels/README.md, rule 23).
+    //   resid = norm(row of the embedding * embed_scale + row of its position + row of its type)
+    // each where the model has it. With layer_embed also, for each layer,
+    //   e = (norm(P·resid / sqrt(D)) + row * sqrt(P)) / sqrt(2)
+    // With AltUp also its other streams (kernels/README.md, rule 23).
     void (*embed)(struct device *dev, const struct model *model, const struct step *step);
-    // Of models with streams, else NULL where the device refuses them; begins a layer: what it predicts of the streams, of
-    // which resid is the first, and what LAuReL adds to it when attn_out() has.
+    // Begins a layer of a model with AltUp (NULL: the device refuses such models), whose streams are x[0] = resid, x[1], …
+    // (rule 23):
+    //   x[i] += sum over j of c[i][j] * x[j]      the layer's prediction
+    //   l = norm(B·A·norm(resid))                 LAuReL's term, for attn_out()
     void (*layer_in)(struct device *dev, const struct layer *layer, const struct step *step);
-    // norm, QKV GEMM, bias, QK norm, RoPE (in the order of the layer's qk_norm), temperature; k and v, if the layer has them,
-    // go to the slots of the layer's group.
-    // ATTN_LATENT: norm, GEMM, norms of the latents, queries absorbed, RoPE; the latent with its key goes there.
+    // norm, QKV GEMM, bias, QK norm, RoPE (in the order of the layer's qk_norm), temperature; writes k and v, if the layer
+    // has them, to the slots of its group.
+    // ATTN_LATENT: norm, GEMM, norms of the latents, queries absorbed, RoPE; writes the latent with its key there.
     void (*qkv)(struct device *dev, const struct layer *layer, const struct step *step);
     void (*attn_prefill)(struct device *dev, const struct layer *layer, const struct step *step);
     void (*attn_decode)(struct device *dev, const struct layer *layer, const struct step *step);
-    // resid += residual_scale * post_norm(all_reduce(attention * sigmoid(gate) · Wᵀ) + bias): 8 K-segments, binary tree, then the
-    // bias, then the norm where the layer has one; BLOCK_SUM_NORM: the norm comes last, of resid. ATTN_LATENT: of the values that the heads make of attention.
+    //   y = all_reduce(attention * sigmoid(gate) · Wᵀ)     8 K-segments, binary tree
+    //   resid += residual_scale * post_norm(y + bias)      BLOCK_SUM_NORM: post_norm(resid + residual_scale * (y + bias))
+    // each where the layer has it. ATTN_LATENT: attention is the values that the heads make of it.
     void (*attn_out)(struct device *dev, const struct layer *layer, const struct step *step);
-    // Of layers with a mix_spec, else NULL where the device refuses them. mix(): norm, the input GEMMs, convolution,
+    // Layers with a mix_spec have these (NULL: the device refuses such layers). mix(): norm, the input GEMMs, convolution,
     // recurrence, output gate; reads and writes the page of each sequence's state. It comes before qkv() and mix_out()
-    // after attn_out(): where a layer has both, both start from the same residual stream. mix_out(): as attn_out().
+    // after attn_out(): if a layer has both, both start from the same residual stream. mix_out(): as attn_out().
     void (*mix)(struct device *dev, const struct layer *layer, const struct step *step);
     void (*mix_out)(struct device *dev, const struct layer *layer, const struct step *step);
-    // norm, gate and up GEMM, bias, activation; with experts also the routing, gate and up of those chosen; in parallel
-    // blocks of the residual stream before attn_out()
+    // norm, gate and up GEMM, bias, activation; with experts also the routing, gate and up of those chosen. Parallel blocks
+    // take the residual stream before attn_out().
     void (*ffn_in)(struct device *dev, const struct layer *layer, const struct step *step);
-    // as attn_out(), with the down matrix; what is added with ffn.own_norms is post_norm(norm(shared) + norm(experts))
+    // as attn_out(), with the down matrix; with ffn.own_norms it adds post_norm(norm(shared) + norm(experts))
     void (*ffn_out)(struct device *dev, const struct layer *layer, const struct step *step);
-    // Of models with layer_embed or layer_scale, else NULL where the device refuses them; ends a layer:
-    // resid += norm(W · (act(G·resid) * what it takes of the token)); resid *= layer_scale. With streams first their
-    // correction; G takes resid * stream_scale, and what comes is added to the others.
+    // Ends a layer of a model with layer_embed or layer_scale (NULL: the device refuses such models):
+    //   resid += norm(W · (act(G·resid) * e))     e: the layer's embedding of the token
+    //   resid *= layer_scale
+    // AltUp first corrects its streams; G takes resid * stream_scale, and the result is added to the other streams.
     void (*layer_out)(struct device *dev, const struct layer *layer, const struct step *step);
-    // With streams their mean, all of the first one's magnitude; final norm and logits of the logits rows, bias, entries, mask, sampling, log-probabilities. With ranks each
-    // computes its rows of the head; all get the same results. Without a head (pooling): hidden alone, of the logits rows.
+    // Final norm and logits of the logits rows, bias, entries, mask, sampling, log-probabilities. AltUp takes the mean of its
+    // streams, each scaled to the first one's magnitude. With ranks each computes its rows of the head; all get the same
+    // results. Without a head (pooling): hidden alone, of the logits rows.
     void (*head)(struct device *dev, const struct model *model, const struct step *step);
     // Stages: the residual stream of the step's rows, (T, D) f32, out of this device for the next stage's,
     // which takes it in place of embed(). A stage that is not the last exports it in place of head(). dst is

@@ -33,8 +33,8 @@ struct rope_config {
     bool fine_ramp;             // YARN: its ramp begins and ends between pairs, else at whole ones
     float attn_factor;          // cos and sin are multiplied by it; 1: none (0 counts as 1)
     const float *freq_factors;  // (dim/2) divides each frequency, or NULL; owned by the model file
-    const float
-        *long_factors; // in their place where more than original_context is served (LongRoPE), or NULL
+    // in place of freq_factors if more than original_context is served (LongRoPE), or NULL
+    const float *long_factors;
 };
 
 enum qk_norm { // norms of q and k, of the model's kind
@@ -72,8 +72,8 @@ struct attn_spec {
     enum qk_norm qk_norm;
     bool qkv_bias; // q, k and v are matrix and bias
     bool out_bias; // and so is the attention output
-    bool
-        shares_kv; // it has no keys and values: those of the last layer before it that has, with the same window
+    // it has no keys and values of its own: it reads those of the last layer before it that has, with the same window
+    bool shares_kv;
     bool tied_values; // values are keys before their norm, of one matrix
     bool v_norm;      // values are normalised as QK_NORM_UNIT does it
     bool gate;        // the output of attention is multiplied by sigmoid of a projection of the layer's input
@@ -137,8 +137,8 @@ struct ffn_spec {
     float deviations;
     int experts; // E; 0: none, and nothing below counts
     int top_k;   // experts of a row
-    int groups; // over 1: only experts of the top_groups best groups: by their best with GATING_SOFTMAX, else by the
-                // sum of their two best
+    // over 1: only experts of the top_groups best groups: by their best with GATING_SOFTMAX, else by the sum of their two best
+    int groups;
     int top_groups;
     enum gating gating;
     bool renormalise;  // the weights of a row are divided by their sum

@@ -135,8 +135,8 @@ struct request {
     int num_salt;
     struct adapter *adapter; // held, or NULL
     enum pooling pooling;
-    float
-        *vector; // (vector_size) with pooling, else NULL: the engine's, whole when the request has ended well
+    // (vector_size) with pooling, else NULL: the engine's, whole when the request has ended well
+    float *vector;
     struct token_filter *filter;
     struct drafter *drafter;
     struct draft_rate draft_rate; // the service's

@@ -20,8 +20,8 @@ struct sampling_params {
     float top_n_sigma;     // > 0; else off
     float xtc_probability; // [0, 1] of doing at a token what xtc_threshold says; 0: off
     float xtc_threshold;   // of tokens of at least this probability all but the least likely go
-    float
-        dynatemp_range; // the temperature follows the entropy, from temperature - this to temperature + this; 0: off
+    // the temperature follows the entropy, from temperature - this to temperature + this; 0: off
+    float dynatemp_range;
     float dynatemp_exponent;  // > 0
     float mirostat_tau;       // bits of surprise that Mirostat 2 aims at; 0: off
     float mirostat_eta;       // how fast it learns

@@ -51,11 +51,11 @@ struct service_event {
     // EVENT_FINISH: what it took; EVENT_TOKEN: num_cached and the last three times, as if this token were the
     // last
     int num_prompt, num_cached, num_output, num_preemptions;
-    float *
-        vector; // EVENT_FINISH with FINISH_STOP, of a request with pooling: its vector, the taker's to free(); else NULL
+    // EVENT_FINISH with FINISH_STOP, of a request with pooling: its vector, which the receiver frees; else NULL
+    float *vector;
     int64_t time_submitted, time_scheduled, time_first_token, time_finished; // monotonic ns; 0: never
-    int64_t
-        predicted_ns; // EVENT_TOKEN, EVENT_FINISH: time to the first token as predicted at first; -1: it was not
+    // EVENT_TOKEN, EVENT_FINISH: time to the first token as first predicted; -1: it was not
+    int64_t predicted_ns;
 };
 
 // Upper bounds of the histogram of tokens per step; the last bucket has none.

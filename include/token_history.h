@@ -14,7 +14,8 @@ enum { MAX_BAD_WORDS = 1024, MAX_BREAKERS = 128 }; // sequences
 struct token_history_params {
     float dry_multiplier; // 0: no DRY
     float dry_base;       // >= 1
-    int dry_allowed_length; // a repetition of so many tokens costs dry_multiplier, each token more dry_base times that
+    // a repetition of so many tokens costs dry_multiplier, each further token dry_base times that
+    int dry_allowed_length;
     int dry_last_n;      // tokens looked at; -1: all, 0: no DRY
     int no_repeat_ngram; // no sequence of so many tokens comes twice; 0: off
     // Repetitions do not reach back over a breaker: a token whose bit is set, or a sequence. NULL: none.
@@ -32,8 +33,8 @@ static inline bool token_history_on(const struct token_history_params *p) {
 void token_history_adjust(struct token_counts *c, const struct token_history_params *p,
                           const token_id *tokens, int n, int32_t *scratch);
 
-// Of sequences, those whose tokens but the last end the output: writes the last tokens, returns how many. out has room
-// for as many as there are sequences.
+// Finds the sequences whose tokens but the last end the output: writes their last tokens, returns how many. out has room
+// for one token per sequence.
 int token_history_banned(const token_id *sequences, const token_id *output, int n, token_id *out);
 
 #ifdef __cplusplus

@@ -18,8 +18,8 @@ struct adapters { // start it zeroed
     uint64_t last_id;
 };
 
-// Of a model whose weights are loaded, and devices that take adapters; nothing with max_loras 0. STATUS_NOMEM; adapters_destroy() is right in any
-// case, when all adapters are gone.
+// Prepares adapters for a model whose weights are loaded, on devices that take adapters; nothing with max_loras 0.
+// STATUS_NOMEM; adapters_destroy() is right in any case, when all adapters are gone.
 enum status adapters_init(struct adapters *a, struct ranks *ranks, const struct model_config *model,
                           const struct model_file *f, enum dtype floats, const struct engine_config *c);
 void adapters_destroy(struct adapters *a);

@@ -18,8 +18,8 @@ struct batch {
     uint8_t *failed;     // (max_seqs)
     int32_t *sample_row; // (max_seqs) first logits row that samples for the item, -1: none
 
-    struct mask_job
-        *masks; // (num_masks), room for max_seqs, in the order of the items: what batch_masks() computes
+    // (num_masks), room for max_seqs, in the order of the items: the input and output of batch_masks()
+    struct mask_job *masks;
     int num_masks;
     uint64_t ticket;  // of the worker that computes them
     int64_t masks_ns; // that it took

@@ -74,7 +74,7 @@ static bool has_target(const struct model_config *m, int layer, enum adapter_tar
 
 // ---- which tensors there are
 
-// Of a name that may be gate's and up's together or up's alone, the rows tell.
+// The rows of lora_b. They tell whether a name means gate and up together or up alone.
 static int64_t rows_of_b(const struct reader *r, const char *name, size_t len) {
     char b[TENSOR_NAME_BYTES];
     snprintf(b, sizeof b, "%.*s.lora_b", (int)len, name);

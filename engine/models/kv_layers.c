@@ -47,7 +47,7 @@ struct cost { // of a choice, the most important first
     int full, window, groups;
 };
 
-// Of pages of so many places, no fewer than a layer takes.
+// The cost of pages of `places` places, no fewer than a layer takes.
 static struct cost cost_of(const struct kinds *k, int places) {
     struct cost cost = {0};
     for (int i = 0; i < k->num; i++) {

@@ -40,7 +40,7 @@ struct ranks {
     struct processes *processes; // NULL: all ranks are here
     int first, here;             // ranks of this process: rank[i] has id first + i
     struct result_shape shape;   // of results; whole, not a rank's part
-    // Of the ranks that are threads here; group i is of stage i. NULL: one rank, or one stage, or ranks
+    // Communicators of the ranks that are threads here; group i is of stage i. NULL: one rank, or one stage, or ranks
     // elsewhere.
     struct comm_threads *groups[COMM_MAX_WORLD], *everyone;
 
@@ -395,7 +395,7 @@ enum status ranks_reserve(struct ranks *r, const struct step_limits *limits, str
     return STATUS_OK;
 }
 
-// Of one rank: its layers, and its part of each matrix.
+// Loads an adapter into one rank: its layers, and its part of each matrix.
 static enum status load_adapter(struct ranks *r, struct rank *k, int slot, const struct adapter_matrix *all,
                                 const enum dtype *down, struct err *err) {
     struct shard s = shard_of(r, k->id);

@@ -13,7 +13,7 @@ static size_t num_top(const struct logits_row *row) {
     return row->num_logprobs > 0 ? (size_t)row->num_logprobs : 0;
 }
 
-// Of a row without its top tokens.
+// The bytes of a row without its top tokens.
 static size_t row_bytes(const struct result_shape *s) {
     return 4 * 4 + 1 + (s->keep_logits ? 4 * (size_t)s->vocab : 0) +
            (s->keep_hidden ? 4 * (size_t)s->hidden : 0);

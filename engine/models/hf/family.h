@@ -5,15 +5,15 @@
 
 struct hf_key { // of config.json; a list ends with one without names
     const char *theirs;
-    // Behind the architecture's name; NULL: known, and read elsewhere or of no account; with HF_ONLY the value that there
-    // must be, as JSON writes it.
+    // Behind the architecture's name; NULL: known, and read elsewhere or without effect; with HF_ONLY the only value that
+    // the key may have, as JSON writes it.
     const char *ours;
     // HF_INT also takes an array of equal integers: one for each layer.
     enum { HF_INT, HF_FLOAT, HF_BOOL, HF_ONLY } type;
 };
 
-struct
-    hf_alias { // another name of a key; a list ends with one without names, of several the first that is there counts
+// Another name of a key. A list ends with one without names; of several the first that is there counts.
+struct hf_alias {
     const char *key, *theirs;
 };
 
@@ -22,9 +22,9 @@ struct hf_family {
     const char *arch;       // of architectures.h
     bool adjacent;          // GGUF stores pairs of q and k adjacent, and the folder does not
     bool norms_less_one;    // norms are stored as w - 1
-    const char *act;        // what hidden_act must say; NULL: "silu"
-    const char
-        *defaults; // JSON: values of keys that config.json may lack, as transformers has them; NULL: none
+    const char *act;        // required value of hidden_act; NULL: "silu"
+    // JSON: values of keys that config.json may lack, as transformers has them; NULL: none
+    const char *defaults;
     const char *prefix;                 // of names, in place of "model."; NULL: that
     const char *layers;                 // of those in layers, behind that, in place of "layers."; NULL: that
     bool positions_behind_pad;          // positions, and rows of their table, count from behind pad_token_id

@@ -4,8 +4,8 @@
 #include "recipe.h"
 
 struct hf_layout { // start it zeroed
-    struct hf_recipe
-        *recipes; // (num) owned, by address: of the tensors that are not in the files as they are wanted
+    // (num) owned, by address: recipes of the tensors that the files do not have as they are wanted
+    struct hf_recipe *recipes;
     size_t num;
 };
 

@@ -5,7 +5,8 @@
 
 enum hf_rows { // which rows of a tensor become ours, and in which order
     ROWS_SAME,
-    ROWS_Q, // of heads whose halves rotate as pairs (i, i + d/2): with hf_family.adjacent rows become (2i, 2i + 1)
+    // of heads whose halves rotate as pairs (i, i + d/2): with hf_family.adjacent rows become (2i, 2i + 1)
+    ROWS_Q,
     ROWS_K,
     ROWS_GROUPED_Q, // groups of the query heads of one kv head, its key and its value: the queries of all groups
     ROWS_GROUPED_K, // the keys
@@ -19,7 +20,7 @@ enum hf_rows { // which rows of a tensor become ours, and in which order
     ROWS_HEADS,       // one row of each head
     ROWS_KEYS_VALUES, // those of values, behind those of queries and keys
     COLUMNS_VALUES,   // the columns of each head
-    // Of each group of recurrent layers the file has the rows of queries, keys, values and gates.
+    // The file interleaves, group by group of a recurrent layer, the rows of queries, keys, values and gates.
     ROWS_MIXED_QKV, // queries, keys and values of all groups
     ROWS_MIXED_GATES,
     ROWS_POSITIONS, // but the first, hf_config.skipped_positions
@@ -48,8 +49,8 @@ enum hf_factor { // of Falcon-H1's configuration, by which weights are multiplie
 enum { HF_STATE_PARTS = 5 }; // z, x, B, C, dt
 
 struct hf_name { // a list ends with one without names
-    const char
-        *theirs; // in a layer: behind "model.layers.N."; a '#' stands for a number: ours are stacked by it
+    // in a layer: behind "model.layers.N."; a '#' stands for a number: ours are stacked by it
+    const char *theirs;
     const char *ours; // in a layer: behind "blk.N."; "": ignored
     enum hf_rows rows;
     enum hf_form form;

@@ -8,7 +8,7 @@
 // STATUS_FORMAT, STATUS_IO, STATUS_NOMEM. Closed by model_file_close().
 struct model_file *peft_open(const char *path, const char *arch, struct err *err);
 
-// Of one of its tensors, whose matrices have this rank: the factor of B(A x).
+// The factor of B(A x) for one of the file's tensors, whose matrices have this rank.
 double peft_scale(const struct model_file *f, const struct model_tensor *t, int64_t rank);
 // Whether the rows of each head come as two halves, whose pairs the architecture has beside each other.
 bool peft_has_halves(const struct model_file *f, const struct model_tensor *t);

@@ -17,7 +17,8 @@ enum hf_scheme {
     HF_PLAIN, // not quantised
     HF_FP8,   // E4M3
     HF_INT8,
-    HF_WORDS, // integers of four or eight bits along the columns of words of 32, each the middle more than it means
+    // integers of four or eight bits along the columns of words of 32, each stored plus the middle of their range
+    HF_WORDS,
     HF_WORDS_GPTQ, // the same down the columns: each word has several columns of one row
     HF_WORDS_AWQ,  // each word has eight rows of one column, in an order of its own
     HF_FP4,        // E2M1, two to a byte

@@ -60,9 +60,9 @@ static struct text_view quoted(const struct vocab_reader *r, struct text_view te
 
 struct spaces { // of vocabularies with merges that spell a space as U+2581
     bool replaced;
-    const char
-        *prefix; // which texts get one before: never, always, unspaced (that do not begin with one), first
-    bool cut;    // words begin at each space, and no token reaches over one
+    // texts that get a space before: never, always, unspaced (those that do not begin with one), first
+    const char *prefix;
+    bool cut; // words begin at each space, and no token reaches over one
 };
 
 struct steps {
@@ -369,7 +369,7 @@ static bool take_space_cut(const struct vocab_reader *r, const struct jdoc_value
     return true;
 }
 
-// Of merges without bytes: what makes spaces is the algorithm's.
+// Reads how spaces are marked for merges that are not byte-level: the algorithm marks them.
 static bool read_spaces(struct vocab_reader *r, const struct jdoc_value *normalizer,
                         const struct jdoc_value *pre) {
     struct spaces spaces = {.prefix = "never"};

@@ -32,7 +32,8 @@ struct draft_offer {
     token_id drafts[MAX_DRAFTS];
     int num;  // drafts
     int take; // set by draft_length_choose()
-    int behind; // the draft model is yet to make them, and has to compute so many tokens before; 0: they are there
+    // tokens that the draft model has to compute before it makes the drafts; 0: the drafts are there
+    int behind;
 };
 
 // A step of `rows` sampling rows and nothing else took ns.
@@ -47,7 +48,7 @@ void draft_length_weigh(struct draft_length *d, int tokens, int64_t ns);
 // A step found `right` of num_drafts >= 1 leading drafts of a request right.
 void draft_length_verified(struct draft_length *d, struct draft_rate *rate, int num_drafts, int right);
 
-// Of a step with num_rows rows besides drafts: how many of each offer it should verify, its first ones. What the draft
-// model takes to make them counts; that it is far behind a request counts less the more output this has: what it gave so
-// far it is likely to give again.
+// Chooses how many leading drafts of each offer a step with num_rows rows besides drafts should verify. The draft model's
+// time to make them counts. Its time to catch up with a request counts less the more output the request has, since it is
+// likely to give as much again.
 void draft_length_choose(struct draft_length *d, int num_rows, struct draft_offer *offers, int num_offers);

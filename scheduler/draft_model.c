@@ -38,7 +38,7 @@ void draft_model_drop(struct draft_model *m, struct request *r) {
         }
 }
 
-// Of those that were preempted.
+// Gives back the copies of requests that were preempted.
 static void give_back_waiting(struct draft_model *m) {
     for (int i = m->num_held - 1; i >= 0; i--)
         if (m->held[i]->state != REQUEST_RUNNING)

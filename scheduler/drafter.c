@@ -35,7 +35,7 @@ static void ngrams_free(void *state) {
     free(g);
 }
 
-// Of the n-gram that ends at `last`
+// The hash of the n-gram that ends at `last`
 static size_t hash_at(const struct ngrams *g, const token_id *tokens, int last) {
     uint64_t h = 0;
     for (int i = 0; i < g->min_match; i++)

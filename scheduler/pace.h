@@ -11,8 +11,7 @@ enum { PACE_MIN_CHUNK = 16 };
 struct pace {
     int64_t target_ns; // between two tokens of a stream; 0: max_chunk always
     int max_chunk;     // the most, whatever the time
-    // Of what was measured lately, 0 where nothing was: a step that only decodes, and how many that were; a
-    // token more.
+    // Recent averages, 0: not measured. ns of a step that only decodes, its number of decodes, and ns of one token more.
     double decode_ns, num_decode, token_ns;
 };
 

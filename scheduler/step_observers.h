@@ -19,7 +19,7 @@ struct step_observers {
     struct trace *trace;
     struct service_stats stats;   // counters since the start; the rest is of the last observe_stats()
     struct service_inside inside; // what queries see
-    // Of the step that ends now: its times, its shape, and the generated tokens of the steps before it.
+    // The step that ends now: its times, its shape, and the tokens generated before it.
     struct trace_step step;
     struct step_shape shape;
     uint64_t generated;

@@ -201,8 +201,8 @@ static void gemm_bf16(const struct gemm_tile *job) {
 // 32 k each that are unpacked at a time
 enum { CHUNK = 8 };
 
-// Of two panels: rows of B, and of each product (32 k, or the half that has a scale of its own) what its sums are
-// multiplied by.
+// Weights of two panels as rows of B, with the scales and offsets of each MMA (32 k, or the half that has a scale of its
+// own).
 struct unpacked {
     _Alignas(64) uint16_t w[TILE_PANELS][CHUNK][PAIRS][2 * LANES];
     float scale[TILE_PANELS][2 * CHUNK][LANES], offset[TILE_PANELS][2 * CHUNK][LANES];

@@ -546,7 +546,7 @@ static void attend_split(struct attend *job, int seq0, int seq1) {
     }
 }
 
-// Of decode: as many heads as lie together and are worth it, but items for all threads.
+// KV heads per work item of decode: as many as lie together and pay, but enough items for all threads.
 static int heads_per_item(const struct attend *job, int threads) {
     const struct device *dev = job->dev;
     int heads = job->heads, per_head = (job->group + ATTN_QUERIES - 1) / ATTN_QUERIES;

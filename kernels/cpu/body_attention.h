@@ -146,7 +146,7 @@ INLINE void values_queries(float *out, struct attn_probs *w, const struct attn_c
         values_tile(out, w, c, dtype, begin, end, t0, i, n, 1);
 }
 
-// Of all queries, as many at once as there are registers for; n is a constant in each call.
+// Runs `loop` over all queries, as many at once as there are registers for; n is a constant in each call.
 #define QUERIES_CASE(loop, n, ...)                                                                           \
     case n:                                                                                                  \
         if (n <= ATTN_AT_ONCE)                                                                               \

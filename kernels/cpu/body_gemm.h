@@ -226,7 +226,7 @@ static const uint8_t iq4_bytes[16] = {1,   24,  45,  63,  79,  93,  106, 118,
                                       129, 141, 153, 166, 181, 197, 217, 241};
 static const uint8_t mxfp4_bytes[16] = {16, 17, 18, 19, 20, 22, 24, 28, 16, 15, 14, 13, 12, 10, 8, 4};
 
-// Of each vector: 32 k of ROWS rows, or the half of them that has a scale of its own.
+// 32 k of ROWS rows of each vector, or the half of them that has a scale of its own.
 struct tile_weights {
     const uint8_t *at[MAX_VECTORS], *high[MAX_VECTORS]; // weights of the first row; bit planes that are apart
     struct rows scale[MAX_VECTORS], offset[MAX_VECTORS];

@@ -27,7 +27,7 @@ INLINE void v16_store_part(float *p, struct v16 x, int n) {
 }
 
 #ifndef V16_EIGHT
-// Of eight vectors, in the first eight lanes; zeros after
+// Sums of eight vectors, in the first eight lanes; zeros after
 static inline struct v16 v16_sums(const struct v16 *x) {
     float y[16] = {0};
     for (int i = 0; i < 8; i++)

@@ -59,7 +59,7 @@ INLINE size_t kv_tile_bytes(int dim, enum dtype dtype) {
     return (size_t)(ATTN_TILE * dim) * kv_bytes_of(dtype);
 }
 
-// Of one step of 64 tokens
+// Scores and probabilities of one KV tile of 64 tokens
 struct attn_probs {
     float *p;             // (queries, 64) scores, then probabilities
     uint16_t *pairs;      // (queries, 64) the same as bf16, where values are multiplied in pairs

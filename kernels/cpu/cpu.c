@@ -533,9 +533,9 @@ static void cpu_attn_decode(struct device *dev, const struct layer *layer, const
 struct add_rows {
     struct device *dev;
     float *second; // as many rows, added to the partial ones; or NULL
-    const struct layer
-        *own;          // whose expert_post_norm and shared_post_norm both are normalised by before; or NULL
-    const float *bias; // or NULL
+    // whose expert_post_norm and shared_post_norm first normalise partial and second; or NULL
+    const struct layer *own;
+    const float *bias;         // or NULL
     const struct weight *norm; // or NULL
     int num_tokens;
 };

@@ -39,7 +39,7 @@ struct weight {
     struct region region;
 };
 
-// Of products whose K is taken in pieces: the panels and tokens whose sums wait at a time, and how many sums wait of each
+// GEMMs that cut K into pieces: the panels and tokens whose sums wait at a time, and how many sums wait of each
 enum {
     PIECE_UNIT = 256, // k
     PIECE_TOKENS = 512,
@@ -145,7 +145,7 @@ struct device {
     float *gate;        // (T, H*d) of the attention output, where layers have one
     float *q_latent;    // (T, U)
     char *by_head;      // (threads) cpu_latent_scratch() bytes
-    // Of recurrent layers: (T) rows q, k, v; (T) rows of the output gate and two numbers for each head; (T, heads*P)
+    // Recurrent layers: (T) rows q, k, v; (T) rows of the output gate and two values for each head; (T, heads*P)
     float *mix_in, *mix_gate, *mixed;
     float *units[2];                 // (N) what makes q and k of length 1 / sqrt(N) and 1
     float *gate_up[2];               // (T, F) where they are not multiplied at once
@@ -296,8 +296,8 @@ void cpu_mix_arena(struct device *dev, struct cpu_arena *a);
 void cpu_mix(struct device *dev, const struct layer *layer, const struct step *step); // into dev->mixed
 
 // attention.c
-size_t cpu_attn_partials(
-    const struct device *dev); // split-KV partials that decode can keep; cpu_attn_partial_bytes() each
+// Split-KV partials that decode can keep; cpu_attn_partial_bytes() each.
+size_t cpu_attn_partials(const struct device *dev);
 size_t cpu_attn_partial_bytes(const struct device *dev);
 // Returns the bytes; memory NULL: counts only.
 size_t cpu_attn_scratch(struct device *dev, struct attn_scratch *s, char *memory);

@@ -145,7 +145,7 @@ static bool unpacks(const struct matmul *job, const struct weight_part *p) {
     return job->x.pairs && DTYPES_QUANTISED & 1u << p->dtype && job->x.num_rows >= LEAST_TOKENS;
 }
 
-// Of a part, and where up takes the same tokens of both.
+// The most tokens of a tile of the part; FINISH_GATED: that both gate and up can take.
 static int most_tokens(const struct matmul *job, const struct weight_part *p) {
     int most = unpacks(job, p) ? MANY_TOKENS : job->kernels->tile_tokens[p->dtype];
     const struct weight_part *up = &job->part[1];
@@ -314,7 +314,7 @@ static int num_pieces(const struct matmul *job, const struct weight_part *p, int
             return pieces;
 }
 
-// Of the pair's sums on a level, those of the tile
+// The tile's sums among those of the pair on a level
 static float *waiting(const struct tile_place *at, int level) {
     return at->sums +
            (((size_t)level * PIECE_PAIRS + (size_t)at->pair) * PIECE_TOKENS + (size_t)(at->t - at->t0)) * 2 *

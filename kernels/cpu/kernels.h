@@ -163,8 +163,8 @@ enum { MAX_BLOCK_BYTES = sizeof(struct weight_q6k) };
 struct prefetch {
     uintptr_t at; // what goes with block 0: any address, also past all weights
     size_t step;  // bytes for each block; 0: nothing
-    // Of tiles of up to FEW_TOKENS tokens: from the one panel to the other. Those that go through both at
-    // once ask for both, and from block `turn` on, where a panel ends, for the next pair's.
+    // Tiles of up to FEW_TOKENS tokens: bytes from one panel to the other. Tiles that go through both panels at once
+    // prefetch both, and from block `turn` on, where a panel ends, the next pair's.
     size_t gap;
     int turn;
     bool far; // of more tokens: into the L2 cache, not further; of floats in any case
@@ -191,7 +191,7 @@ static inline struct prefetch_plan prefetch_plan(size_t panel_bytes, int blocks,
     return (struct prefetch_plan){panel, shares, share, share / n + 1, step, inside / step};
 }
 
-// Of the tile that is the `tile`-th on the pair at w
+// The prefetch of the `tile`-th tile on the pair at w
 static inline struct prefetch prefetch_of_tile(const struct prefetch_plan *p, const char *w, int num_tokens,
                                                int tile) {
     uintptr_t first = (uintptr_t)w;

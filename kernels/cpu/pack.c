@@ -93,7 +93,7 @@ static void pack_two_bit_planes(uint8_t (*q)[64], const uint8_t *p, int s, int r
     }
 }
 
-// Of both K formats: f16 d, f16 minimum, scales, [fifth bits], then 4 times 32 bytes whose low nibbles are
+// Q4_K and Q5_K blocks: f16 d, f16 minimum, scales, [fifth bits], then 4 times 32 bytes whose low nibbles are
 // one 32 and whose high nibbles are the next.
 static void pack_q4k(struct weight_q4k *w, const uint8_t *p, const uint8_t *nibbles, int r) {
     memcpy(&w->d[r], p, 2);

@@ -221,7 +221,7 @@ static void keep_typical(struct sampler *s, const float *logits, float max, cons
     KEEP(s->distance[i] > far || (s->distance[i] == far && i <= last.index));
 }
 
-// Of the tokens of at least this share all but the last in the order go.
+// XTC: excludes all tokens with at least the threshold's probability except the last of them in the order.
 static void exclude_top(struct sampler *s, float threshold) {
     uint64_t least = share_of(threshold, candidate_mass(s)), above = 0;
     for (int i = 0; i < s->num; i++)

@@ -14,7 +14,7 @@ enum { ROWS = 16, TILE_FLOAT = 8 }; // tokens of a tile
 enum { ATTN_SUMS = 16 }; // of attention in registers
 enum { VECTOR_REGISTERS = 32 };
 #define TILE_VECTORS(n) 2 // of a tile of n tokens
-// Of few tokens and weights that are quantised or BF16. F16 and F32 would wait for their sums more than for
+// Vectors of a tile of few tokens, of quantised weights and of BF16. F16 and F32 would wait for their sums more than for
 // memory.
 enum { TILE_VECTORS_FEW = 1, TILE_VECTORS_FEW_BF16 = 1 };
 struct rows {
@@ -97,7 +97,7 @@ VEC_INLINE float v16_largest(struct v16 a) {
     c = _mm_max_ps(c, _mm_movehl_ps(c, c));
     return _mm_cvtss_f32(_mm_max_ss(c, _mm_movehdup_ps(c)));
 }
-// Of eight vectors at once: halves of two and of four are put beside each other, so each step takes fewer.
+// Reduces eight vectors at once: each step puts halves of two or of four beside each other, so fewer remain.
 #define EIGHT(name, op)                                                                                      \
     static inline struct v16 name(const struct v16 *x) {                                                     \
         __m512 a[4], b[2];                                                                                   \

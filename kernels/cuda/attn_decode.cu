@@ -122,7 +122,7 @@ template <int HD, int G> struct small_shared {
     enum { STAGE = 2 * PAGE * HD * 2, WARP = STAGES * STAGE + G * PAGE * 4, ALL = DECODE_WARPS<HD> * WARP };
 };
 
-// Of 256, 3 blocks fit an SM: ptxas, not told so, would spill for more.
+// With HD 256, 3 blocks fit an SM. Without this bound ptxas would spill to make room for more.
 template <int HD, bool HALF, bool EIGHT, int G>
 __global__ void __launch_bounds__(DECODE_WARPS<HD> * 32, HD == 256 ? 3 : 0)
     decode_small(struct cuda_decode a) {

@@ -162,7 +162,7 @@ KD_FN float activate_gated(enum act act, float gate, float up) {
     return kd_mul(times_sigmoid(g, kd_mul(1.702f, g)), kd_add(u, 1));
 }
 
-// Of kernels/README.md, rule 11, but with exp2; NaN stays NaN.
+// tanh of kernels/README.md, rule 11, but with exp2; NaN stays NaN.
 KD_FN float kd_tanh(float x) {
     return kd_add(1, -kd_div(2, kd_add(1, kd_exp2(kd_mul(x, 2 * 1.4426950408889634f)))));
 }

@@ -87,7 +87,7 @@ struct latent {
     struct activation q;          // (T, U) latents of queries, normalised
     struct activation key;        // (rows * H, n) queries
     struct activation out;        // (T * H, C) attention
-    // Of groups of 8, 16 and 32: those of the first rows come first, and num_groups[i] are those of i + 1 groups a head.
+    // Lists for groups of 8, 16 and 32 slots. Groups of the first rows come first: num_groups[i] groups are i + 1 a head.
     struct {
         int32_t *slots, *num_groups;
         struct cuda_expert_group *groups;
@@ -197,8 +197,8 @@ struct device {
     uint32_t *seen, stamp;
     struct step_work work; // of the step that is being queued
     const struct step *step;
-    struct graph *
-        bucket; // whose launches this step makes, to be captured or, before that, to load their kernels; or NULL
+    // whose launches this step makes, to be captured or, before that, to load their kernels; or NULL
+    struct graph *bucket;
     bool capturing;
     struct graph graphs[CUDA_MAX_GRAPHS];
     int num_graphs, max_graphs;
@@ -225,7 +225,7 @@ bool cuda_kv_whole_pages(const struct device *dev);   // a page lies in one piec
 size_t cuda_kv_array_bytes(const struct device *dev); // from keys or values of one of kv_layers to the next
 int cuda_kv_page_arrays(const struct device *dev);    // places of a page, those of keys and those of values
 int cuda_kv_page_scale(const struct device *dev, int group); // pieces of a page of a group, where it is one
-// Of an I8 cache, scales of heads of the size, and how many of them a page has; 0: it is that of a spec before.
+// The scales of an I8 cache for heads of this size; how many of them a page has for a spec, 0: an earlier spec has the size.
 float *cuda_kv_scales(const struct device *dev, int head_dim);
 size_t cuda_kv_page_scales(const struct device *dev, int spec);
 size_t cuda_kv_block_bytes(struct device *dev);
@@ -315,7 +315,7 @@ void cuda_latent_out(struct device *dev, const struct layer *layer);
 const char *cuda_mix_problem(const struct mix_spec *m);
 int cuda_mix_widest(const struct device *dev); // columns of what a matrix of any such layer gives
 void cuda_mix_alloc(struct device *dev, struct cuda_arena *a);
-// Of the normalised rows what goes into the output matrix.
+// Computes the output matrix's input from the normalised rows.
 void cuda_mix_rows(struct device *dev, const struct layer *layer);
 
 // streams.c. NULL: there are kernels for the model's.

@@ -42,7 +42,7 @@ static int group_rows(const struct device *dev, const struct ffn_spec *f) {
     return cuda_group_rows(dev->work.num_tokens, f->top_k, f->experts);
 }
 
-// Of the 8 segments of experts, how many a rank has, and its first.
+// How many of the 8 segments of experts a rank has, and its first.
 static int num_segments(const struct device *dev) { return COMM_MAX_SUM / dev->peers.world; }
 static int first_segment(const struct device *dev) { return num_segments(dev) * dev->peers.rank; }
 

@@ -46,7 +46,7 @@ KD_FN void choose(const float *key, int *state, int num, int n, int lane) {
     }
 }
 
-// Of the largest logit among those that are free: 1 / the sum of exp(l - m) over those of them that are near it.
+// The weight of the largest free logit m: 1 / sum(exp(l - m)) over the free logits near it.
 KD_FN float weight_in_turn(const struct cuda_route &a, const float *logit, const int *state, int best) {
     float sum = 0, m = logit[best];
     for (int e = 0; e < a.num_experts; e++)

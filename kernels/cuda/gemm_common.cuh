@@ -300,7 +300,7 @@ KD_FN const float *bias_of(const all_rows &, const struct cuda_gemm &a) { return
 // By which the products of token m are multiplied.
 KD_FN float factor_of(const all_rows &, const struct cuda_gemm &a, int m) { return a.scale ? a.scale[m] : 1; }
 
-// Of the block's group of slots: one for each expert of a row.
+// Rows of the block's group of slots: a slot for each expert of a row.
 struct slot_rows {
     const struct cuda_expert_gemm &a;
     const int32_t *slots;
@@ -308,7 +308,7 @@ struct slot_rows {
 };
 KD_FN int row_in(const slot_rows &r, int m) { return r.slots[m] / r.a.per_row; }
 KD_FN int row_out(const slot_rows &r, int m) { return r.slots[m]; }
-// Of the expert, which is read again here: a register through the whole loop would be too many.
+// The bias of the expert, whose number is read again here: a register through the whole loop would be too many.
 KD_FN const float *bias_of(const slot_rows &r, const struct cuda_gemm &a) {
     int values = a.n * (a.epilogue == EPILOGUE_GATED ? 2 : 1);
     return a.bias ? a.bias + (size_t)r.a.groups[blockIdx.x].expert * (size_t)values : NULL;

@@ -35,7 +35,7 @@ KD_FN void copy_tokens(unsigned char *panels, const struct cuda_gemm &a, const R
         kd_copy16(panels + g * staged_shape<F, NT>::panel + threadIdx.x * 16, x + g * 32, m < rows.num);
 }
 
-// Of a group of slots, the row of x that this thread copies from: found once.
+// The row of x, in a group of slots, that this thread copies from: found once.
 struct slot_row {
     int num, row;
 };

@@ -35,7 +35,7 @@ static size_t copy_bytes(struct device *dev, void *at, char *host, size_t bytes,
     return bytes;
 }
 
-// Of layers that differ: as it lies on the device.
+// Copies a page as it lies on the device, for layers that differ.
 static void copy_whole(struct device *dev, int32_t block, char *host, bool export) {
     size_t bytes = (size_t)cuda_kv_page_arrays(dev) * cuda_kv_array_bytes(dev);
     host += copy_bytes(dev, dev->keys + (size_t)block * bytes, host, bytes, export);

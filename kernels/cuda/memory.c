@@ -133,7 +133,7 @@ static void alloc_activations(struct device *dev, struct cuda_arena *a) {
     }
 }
 
-// Of struct cuda_result's first arrays, in one piece.
+// Bytes of struct cuda_result's first arrays, in one piece.
 static size_t results_bytes(const struct device *dev) {
     size_t row = 4 * sizeof(int32_t) + sizeof(uint8_t);
     return (size_t)dev->max_rows * row + sizeof(struct expert_counts);
@@ -177,7 +177,7 @@ static void alloc_arena(struct device *dev, struct cuda_arena *a) {
     dev->top_logprobs = arena_alloc(a, (size_t)R * MAX_TOP_LOGPROBS, sizeof(float));
 }
 
-// Of all that alloc_host() and fill_rope() take.
+// Bytes of all that alloc_host() and fill_rope() take.
 static size_t host_bytes(const struct device *dev) {
     size_t R = (size_t)dev->max_rows, V = (size_t)dev->model.vocab, D = (size_t)dev->model.hidden, rope = 0;
     size_t row = 2 * MAX_TOP_LOGPROBS * sizeof(int32_t) + (dev->limits.keep_logits ? V * sizeof(float) : 0) +

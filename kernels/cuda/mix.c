@@ -4,7 +4,7 @@
 
 #include "minmax.h"
 
-// Of a row that the input and the gate matrices give: whole float4.
+// Floats of a row of the outputs of the input and the gate matrices: whole float4.
 static int in_size(const struct mix_spec *m) {
     return round_up(m->kind == MIX_CONV ? 3 * m->heads : mix_channels(m), 4);
 }

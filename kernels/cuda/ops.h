@@ -254,7 +254,8 @@ enum cuda_epilogue {
     EPILOGUE_ADD,   // y += result (+ bias)
     EPILOGUE_GATED, // h = act(gate) * up; rows of the matrix alternate: 8 gates, 8 ups
     EPILOGUE_ACT,   // h = act(result + bias)
-    EPILOGUE_LOGITS, // y = (result (+ bias)) * factor, capped, and the maximum of each 16 columns (NaN where one is NaN)
+    // y = (result (+ bias)) * factor, capped, and the maximum of each 16 columns (NaN if one is NaN)
+    EPILOGUE_LOGITS,
 };
 
 // Which of the 8 segments of a row-parallel matrix a rank holds, where the sums of ranks must be the tree of
@@ -418,7 +419,8 @@ void cuda_page_copy(struct rt *rt, const struct cuda_page_copy *a);
 // Bias, norms and rotation in the order of qk_norm, temperature; keys and values to their slots.
 struct cuda_qkv {
     const float *x; // (rows, ldx) q, k, v side by side
-    int num_bf16; // of the last rows, which cuBLASLt leaves as bf16 in the first half of their place, without these scales
+    // the last rows, which cuBLASLt leaves as bf16 in the first half of their place, without these scales
+    int num_bf16;
     struct cuda_scales scales;
     int ldx, rows, num_heads;
     const float *bias; // (ldx) or NULL
@@ -439,8 +441,8 @@ struct cuda_qkv {
 };
 void cuda_qkv(struct rt *rt, const struct cuda_qkv *a);
 
-// Of latent attention (kernels/README.md, rule 21): norm of the latent, rotation of keys and queries; the latent with its key
-// to its slot, queries together.
+// The inputs of latent attention (kernels/README.md, rule 21): normalises the latent, rotates keys and queries, writes the
+// latent with its key to its slot and each query in one piece.
 struct cuda_latent {
     const float *vector;              // (rows, C + r)
     const float *heads;               // (rows, H, n + r), of which r count
@@ -751,7 +753,7 @@ struct cuda_sample {
     int begin, end, first_slice, num_slices, max_topk;
     struct cuda_topk *topk; // (num_rows); of ranks as cuda_gather() left it
 };
-// Of ranks, before cuda_gather(): adjusts this one's tokens of the rows that a local top-k samples, and finds it.
+// With ranks, before cuda_gather(): adjusts this rank's tokens of the rows that a local top-k samples, and finds the top-k.
 void cuda_local_topk(struct rt *rt, const struct cuda_sample *a);
 void cuda_sample(struct rt *rt, const struct cuda_sample *a);
 

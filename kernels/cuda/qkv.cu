@@ -19,7 +19,7 @@ struct norm_of { // y = (x - mean) * rms * weight
     float mean, rms;
 };
 
-// Of a head, by a warp whose lanes have 4 elements each in turns.
+// The norm of a head, by a warp whose lanes take 4 elements each in turns.
 KD_FN norm_of head_norm(const float *x, int d, enum norm_kind kind, float eps) {
     float sum = 0, mean = 0;
     for (int i = kd_lane() * 4; i < d && kind == NORM_LAYER; i += 128) {

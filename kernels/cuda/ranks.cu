@@ -71,7 +71,7 @@ template <class T> KD_FN size_t row_size(const struct cuda_sum &a) {
     return (size_t)a.n * sizeof(float) / sizeof(T);
 }
 template <class T> KD_FN size_t sum_size(const struct cuda_sum &a) { return (size_t)a.rows * row_size<T>(a); }
-// Of each rank's slice but the last ones': whole warps.
+// Elements of each rank's slice, whole warps; the last slices may have fewer.
 template <int WORLD, class T> KD_FN size_t slice_size(const struct cuda_sum &a) {
     return (sum_size<T>(a) + 32 * WORLD - 1) / (32 * WORLD) * 32;
 }

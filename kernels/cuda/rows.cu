@@ -209,7 +209,7 @@ __global__ void __launch_bounds__(ROW_THREADS) activate_rows(struct cuda_act a) 
     int i = 4 * (int)(blockIdx.x * ROW_THREADS + threadIdx.x), row = (int)blockIdx.y;
     if (i >= a.n)
         return;
-    // Of gates and of ups there are a multiple of 8.
+    // The numbers of gates and of ups are multiples of 8.
     const char *x = (const char *)a.x + (size_t)row * (size_t)a.ldx * (a.bf16 ? 2 : 4);
     int first = a.interleaved ? i / 8 * 16 + i % 8 : i, second = a.interleaved ? first + 8 : a.up + i;
     float4 g = scale_sums(a.scales, read_sums(x, first, a.ldx, a.bf16, true), row, first, a.ldx, true), h;

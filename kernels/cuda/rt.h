@@ -86,7 +86,7 @@ enum status rt_reach(struct rt *rt, int ordinal, struct err *err);
 void *rt_alloc_shared(struct rt *rt, size_t bytes);
 enum { RT_SHARED = 64 };
 void rt_share(struct rt *rt, void *p, unsigned char name[RT_SHARED]);
-// Of a device that can be reached. NULL: rt has failed.
+// Maps memory that another process shares, of a device that can be reached. NULL: rt has failed.
 void *rt_open_shared(struct rt *rt, const unsigned char name[RT_SHARED]);
 void rt_close_shared(struct rt *rt, void *p);
 
@@ -119,8 +119,8 @@ struct rt_gemm {
     int m, n, k, ldx, ldw, ldy;
     enum rt_operand type; // of x and w
     bool add, bf16;       // bf16: y is, not f32; then nothing is added
-    // Of RT_E4M3, by which groups of 128 columns are multiplied, or NULL: x's (k / 128, m), and w's (k / 128, n) or, with
-    // w_blocks, of 128 rows each (n / 128 rounded up, k / 128 rounded up to 4).
+    // RT_E4M3: factors of groups of 128 columns, or NULL: x's (k / 128, m), and w's (k / 128, n) or, with w_blocks, of 128
+    // rows each (n / 128 rounded up, k / 128 rounded up to 4).
     const float *x_scale, *w_scale;
     bool w_blocks;
 };

@@ -37,7 +37,7 @@ static bool of_heads(enum weight_role role) {
 static bool of_experts(enum weight_role role) { // or heads, which multiply as they do
     return role == WEIGHT_EXPERT_GATE_UP || role == WEIGHT_EXPERT_DOWN || of_heads(role);
 }
-// Of one expert, where there is a stack of them.
+// Rows of one expert, if the tensor is a stack of them.
 static int part_rows(const struct tensor *t) { return t->ndim > 1 ? (int)t->shape[t->ndim - 2] : 1; }
 static int part_stack(const struct tensor *t) { return t->ndim == 3 ? (int)t->shape[0] : 1; }
 static int part_cols(const struct tensor *t) { return (int)t->shape[t->ndim - 1]; }

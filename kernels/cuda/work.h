@@ -37,7 +37,8 @@ struct cuda_inputs {
 // The parameters of the work lists of one attn_spec.
 struct work_attn_config {
     int group; // query heads per kv head
-    int window; // of bidirectional attention its part up to a row's own token, the last that one that decodes sees
+    // bidirectional attention: the part up to a row's own token, the last that a decoding row sees
+    int window;
     bool chunked;
     bool lists; // attention goes through the kernels with splits and tiles
 };

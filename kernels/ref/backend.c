@@ -183,7 +183,7 @@ static struct weight *ref_weight_load(struct device *dev, const struct weight_de
     return w;
 }
 
-// Of the keys, or the values, of a place
+// Bytes of the keys, or the values, of a place
 static size_t kv_place_bytes(const struct device *dev) {
     return (size_t)dev->block_size * backend_kv_place_bytes(&dev->model, dev->kv_dtype);
 }

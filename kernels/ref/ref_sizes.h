@@ -7,7 +7,7 @@
 
 static inline int q_size(const struct attn_spec *a) { return a->heads * a->head_dim; }
 
-// Of the attention whose queries are the widest, of the widest hidden layer.
+// The elements of the widest queries of any attention.
 static inline int max_q_size(const struct model_config *m) {
     int size = 0;
     for (int i = 0; i < m->num_attn; i++)

@@ -102,7 +102,7 @@ static double dynamic_temperature(const struct candidate *c, int n, double max,
     return (double)(float)(low + (high - low) * pow(fmin(fmax(entropy, 0), 1), (double)row->dyn_exponent));
 }
 
-// Of what is left: the probabilities of the sampled token and of the best ones.
+// Reports the probabilities, after the samplers, of the sampled token and of the best ones.
 static void report_left(struct ref_sample *out, struct candidate *c, int n, const struct logits_row *row,
                         int vocab) {
     double all = total(c, n);

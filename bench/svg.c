@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-// Of the drawing, in its own units; the page scales it.
+// Sizes of the drawing, in its own units; the page scales it.
 enum { WIDTH = 520, HEIGHT = 300, LEFT = 72, RIGHT = 14, TOP = 12, BOTTOM = 44 };
 
 void html_text(struct buf *b, const char *s) {

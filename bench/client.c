@@ -277,7 +277,7 @@ static void conn_read(struct conn *k) {
             return;
         }
         struct client_call *call = k->call;
-        if (!call) { // bytes that nobody asked for
+        if (!call) { // bytes without a request
             conn_drop(k);
             return;
         }

@@ -32,10 +32,10 @@ const char *error_name(enum error_kind kind) {
     return names[kind];
 }
 
-// A conversation on its way: one request at a time.
-struct flight {
+// A conversation in progress: one request at a time.
+struct conversation {
     struct load *load;
-    struct flight *next; // in the queue of those that wait for a slot, or of prepared ones
+    struct conversation *next; // in the queue of those that wait for a slot, or of prepared ones
     struct item item;
     uint32_t index, turn, ideal;
     struct history history;
@@ -48,8 +48,8 @@ struct flight {
     int64_t due; // of the next turn
 };
 
-struct flight_queue {
-    struct flight *head, **tail;
+struct conversation_queue {
+    struct conversation *head, **tail;
     size_t num;
 };
 
@@ -66,8 +66,8 @@ struct load {
     int64_t next_arrival;
     bool has_next;
     size_t num_items, taken, made; // conversations begun; conversations made ahead
-    struct flight_queue ahead, waiting;
-    struct flight **think; // a heap by due
+    struct conversation_queue ahead, waiting;
+    struct conversation **think; // a heap by due
     size_t num_think, cap_think;
     size_t active, running; // conversations that hold a slot; requests on the wire
     int64_t slot_free;      // when a slot was last freed
@@ -86,7 +86,7 @@ struct load {
 
 static int64_t now_of(const struct load *l) { return clock_now_ns() - l->start; }
 
-static void queue_push(struct flight_queue *q, struct flight *f) {
+static void queue_push(struct conversation_queue *q, struct conversation *f) {
     if (!q->head)
         q->tail = &q->head;
     f->next = NULL;
@@ -95,8 +95,8 @@ static void queue_push(struct flight_queue *q, struct flight *f) {
     q->num++;
 }
 
-static struct flight *queue_pop(struct flight_queue *q) {
-    struct flight *f = q->head;
+static struct conversation *queue_pop(struct conversation_queue *q) {
+    struct conversation *f = q->head;
     if (f) {
         q->head = f->next;
         q->num--;
@@ -106,8 +106,8 @@ static struct flight *queue_pop(struct flight_queue *q) {
 
 // ---- conversations ----
 
-static struct flight *flight_make(struct load *l) {
-    struct flight *f = calloc(1, sizeof *f);
+static struct conversation *conversation_make(struct load *l) {
+    struct conversation *f = calloc(1, sizeof *f);
     CHECK(f);
     f->load = l;
     f->index = (uint32_t)l->made;
@@ -127,7 +127,7 @@ static struct flight *flight_make(struct load *l) {
     return f;
 }
 
-static void flight_prepare(struct flight *f) {
+static void conversation_prepare(struct conversation *f) {
     struct load *l = f->load;
     bool goes_on = f->turn + 1 < f->item.num_turns;
     buf_clear(&f->user);
@@ -136,7 +136,7 @@ static void flight_prepare(struct flight *f) {
     f->prepared = true;
 }
 
-static void flight_free(struct flight *f) {
+static void conversation_free(struct conversation *f) {
     item_free(&f->item);
     history_free(&f->history);
     buf_free(&f->request);
@@ -149,8 +149,8 @@ static void flight_free(struct flight *f) {
 
 static void prepare_ahead(struct load *l, size_t at_most) {
     for (size_t i = 0; i < at_most && l->ahead.num < AHEAD && l->made < l->num_items; i++) {
-        struct flight *f = flight_make(l);
-        flight_prepare(f);
+        struct conversation *f = conversation_make(l);
+        conversation_prepare(f);
         queue_push(&l->ahead, f);
     }
 }
@@ -169,7 +169,7 @@ static struct request_record *record_new(struct load *l) {
     return rec;
 }
 
-static void begin_turn(struct flight *f, int64_t intended) {
+static void begin_turn(struct conversation *f, int64_t intended) {
     struct load *l = f->load;
     const struct turn *t = &f->item.turns[f->turn];
     struct request_record *rec = f->rec = record_new(l);
@@ -182,10 +182,10 @@ static void begin_turn(struct flight *f, int64_t intended) {
 }
 
 // Takes the next conversation, which was meant to begin at `intended`.
-static struct flight *take_flight(struct load *l, int64_t intended) {
+static struct conversation *take_conversation(struct load *l, int64_t intended) {
     if (!l->ahead.num)
         prepare_ahead(l, 1);
-    struct flight *f = queue_pop(&l->ahead);
+    struct conversation *f = queue_pop(&l->ahead);
     l->taken++;
     begin_turn(f, intended);
     return f;
@@ -194,7 +194,7 @@ static struct flight *take_flight(struct load *l, int64_t intended) {
 // ---- responses ----
 
 struct event_context {
-    struct flight *f;
+    struct conversation *f;
     int64_t now;
 };
 
@@ -209,7 +209,7 @@ static void add_chunk(struct request_record *rec, int64_t now) {
 
 static void on_event(void *context, bool is_error, const char *data, size_t len) {
     struct event_context *e = context;
-    struct flight *f = e->f;
+    struct conversation *f = e->f;
     struct request_record *rec = f->rec;
     bool goes_on = f->turn + 1 < f->item.num_turns;
     reply_read(&f->reply, data, len, goes_on ? &f->completion : NULL);
@@ -228,13 +228,13 @@ static void on_event(void *context, bool is_error, const char *data, size_t len)
 }
 
 static void on_head(void *context, int status, bool event_stream) {
-    struct flight *f = context;
+    struct conversation *f = context;
     f->status = status;
     f->is_stream = status == 200 && event_stream;
 }
 
 static bool on_body(void *context, const char *data, size_t len, int64_t now) {
-    struct flight *f = context;
+    struct conversation *f = context;
     if (f->is_stream) {
         struct event_context e = {f, now - f->load->start};
         event_stream_feed(&f->events, data, len, on_event, &e);
@@ -247,7 +247,7 @@ static bool on_body(void *context, const char *data, size_t len, int64_t now) {
 }
 
 // The kind of a request's error, ERROR_NONE without one. The message stays empty if the kind says all.
-static enum error_kind find_error(struct flight *f, char *message) {
+static enum error_kind find_error(struct conversation *f, char *message) {
     struct request_record *rec = f->rec;
     if (f->status != 200) {
         reply_error(f->body.data ? f->body.data : "", f->body.len, message, RECORD_MESSAGE);
@@ -275,7 +275,7 @@ static enum error_kind find_error(struct flight *f, char *message) {
     return ERROR_NONE;
 }
 
-static void count_tokens(struct flight *f) {
+static void count_tokens(struct conversation *f) {
     struct request_record *rec = f->rec;
     rec->has_usage = f->reply.has_usage;
     rec->has_cached = f->reply.has_cached;
@@ -287,10 +287,10 @@ static void count_tokens(struct flight *f) {
 }
 
 static void send_due(struct load *l);
-static void think_push(struct load *l, struct flight *f);
+static void think_push(struct load *l, struct conversation *f);
 
 static void on_end(void *context, enum error_kind error, const char *why, int64_t now, bool connected) {
-    struct flight *f = context;
+    struct conversation *f = context;
     struct load *l = f->load;
     struct request_record *rec = f->rec;
     rec->end = now - l->start;
@@ -313,7 +313,7 @@ static void on_end(void *context, enum error_kind error, const char *why, int64_
         f->ideal = rec->input + rec->output;
         f->turn++;
         f->due = rec->end + (int64_t)(l->o->think_time * 1e9);
-        flight_prepare(f);
+        conversation_prepare(f);
         think_push(l, f);
     } else {
         l->run->turns_skipped += f->item.num_turns - f->turn - 1;
@@ -321,14 +321,14 @@ static void on_end(void *context, enum error_kind error, const char *why, int64_
         l->slot_free = rec->end;
         if (rec->error == ERROR_CONNECT && l->plan.arrival == ARRIVAL_CLOSED)
             l->rest_until = rec->end + REST_NS;
-        flight_free(f);
+        conversation_free(f);
     }
     send_due(l);
 }
 
 static const struct call_handlers handlers = {on_head, on_body, on_end};
 
-static void send_request(struct flight *f, int64_t ready) {
+static void send_request(struct conversation *f, int64_t ready) {
     struct load *l = f->load;
     struct request_record *rec = f->rec;
     buf_clear(&f->completion);
@@ -348,7 +348,7 @@ static void send_request(struct flight *f, int64_t ready) {
 
 // ---- time ----
 
-static void think_push(struct load *l, struct flight *f) {
+static void think_push(struct load *l, struct conversation *f) {
     if (l->num_think == l->cap_think) {
         l->cap_think = l->cap_think ? l->cap_think * 2 : 64;
         l->think = realloc(l->think, l->cap_think * sizeof *l->think);
@@ -360,8 +360,8 @@ static void think_push(struct load *l, struct flight *f) {
     l->think[i] = f;
 }
 
-static struct flight *think_pop(struct load *l) {
-    struct flight *top = l->think[0], *last = l->think[--l->num_think];
+static struct conversation *think_pop(struct load *l) {
+    struct conversation *top = l->think[0], *last = l->think[--l->num_think];
     size_t i = 0;
     for (;;) {
         size_t child = 2 * i + 1;
@@ -422,26 +422,26 @@ static void set_alarm(struct load *l) {
 static void send_due_once(struct load *l) {
     int64_t now = now_of(l);
     while (l->has_next && l->next_arrival <= now) {
-        queue_push(&l->waiting, take_flight(l, l->next_arrival));
+        queue_push(&l->waiting, take_conversation(l, l->next_arrival));
         sample_arrival(l);
     }
     if (l->stopping)
         return;
     while (l->waiting.num && has_slot(l)) {
         l->active++;
-        struct flight *f = queue_pop(&l->waiting);
+        struct conversation *f = queue_pop(&l->waiting);
         // Where no limit holds it back a request is ready when it is due.
         send_request(f, l->plan.max_concurrency ? l->slot_free : 0);
     }
     while (has_slot(l) && now >= l->rest_until && more_closed(l, now)) {
         // The slot has been free since the response before, or since the start.
         int64_t since = l->slot_free > l->rest_until ? l->slot_free : l->rest_until;
-        struct flight *f = take_flight(l, since);
+        struct conversation *f = take_conversation(l, since);
         l->active++;
         send_request(f, since);
     }
     while (l->num_think && l->think[0]->due <= now) {
-        struct flight *f = think_pop(l);
+        struct conversation *f = think_pop(l);
         begin_turn(f, f->due);
         send_request(f, f->due);
     }
@@ -511,9 +511,9 @@ static double cpu_seconds(void) {
            1e-6 * (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec);
 }
 
-static void drop_all(struct flight_queue *q) {
-    for (struct flight *f; (f = queue_pop(q));)
-        flight_free(f);
+static void drop_all(struct conversation_queue *q) {
+    for (struct conversation *f; (f = queue_pop(q));)
+        conversation_free(f);
 }
 
 static void open_handles(struct load *l, uv_loop_t *loop) {
@@ -585,7 +585,7 @@ struct run *load_run(uv_loop_t *loop, struct client *client, const struct option
     drop_all(&l->ahead);
     drop_all(&l->waiting);
     for (size_t i = 0; i < l->num_think; i++)
-        flight_free(l->think[i]);
+        conversation_free(l->think[i]);
     free(l->think);
     prefix_ideal_free(l->ideal);
     free(l);

@@ -187,7 +187,7 @@ bool probe_server(uv_loop_t *loop, struct client *client, const struct options *
     if (may_ids && try_ids(&who, m, why, sizeof why)) {
         snprintf(note, note_size, "token ids %u to %u, %s%s", (unsigned)m->first_id,
                  (unsigned)(m->first_id + m->ids_n - 1),
-                 *why ? "as told, though a first question found " : "exact lengths", why);
+                 *why ? "as configured, though a first question found " : "exact lengths", why);
         return true;
     }
     if (o->prompt_form == PROMPT_IDS) {

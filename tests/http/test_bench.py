@@ -289,7 +289,7 @@ def test_ids_are_refused_by_4xx_not_by_5xx(fake, tmp_path, status, goes_on):
     flags = ["--model", "m", "--base-url", server.url, "--vocab-size", 400, "--num-prompts", 2, "--random-input-len", 8]
     if goes_on:
         result = measure(tmp_path, *flags, "--prompt-form", "ids")
-        assert result["completed"] == 2 and "as told" in result["prompt_form"] and f"{status} because" in result["prompt_form"]
+        assert result["completed"] == 2 and "as configured" in result["prompt_form"] and f"{status} because" in result["prompt_form"]
         assert all(len(r["prompt"]) == 8 and all(100 <= t < 300 for t in r["prompt"]) for _, r in server.requests[1:])
     else:
         done = bench(*flags, "--prompt-form", "ids")

@@ -1,15 +1,15 @@
-// Products and attention on AMX's matrix tiles; everything else of its table is AVX-512's. Compiled with those options and AVX-512's
-// whatever the rest is compiled for; with AMX_EMULATED, for tests, tiles are plain C.
+// GEMM and attention on AMX's matrix tiles; the rest of its table is AVX-512's. Compiled with the options of both whatever
+// the other files are compiled for; with AMX_EMULATED, for tests, tiles are plain C.
 //
 // BF16: a packed panel already is what the instruction takes as B: a row of a tile is a bf16 pair of each of the panel's 16
 // rows. A is some tokens' activations, where they lie. Sums stay in tiles over all of a piece of K, in an order of their own
 // (kernels/README.md, rule 2), so every number of tokens goes this way.
 //
 // Quantised types, of many tokens: a weight without its scale, and an activation q times d, have at most eight bits each, so
-// bf16 holds both, and the sum over a scale's 32 or 16 k is exact in whichever order: rule 4's bits. It leaves the tiles for
+// bf16 holds both, and the sum over a scale's 32 or 16 k is exact in any order: rule 4's bits. It leaves the tiles for
 // one fma with the scale. That needs weights as bf16, twice the room and two instructions for three of them: some k of two
 // panels are unpacked at a time, which stay in the L1 cache while all tokens pass. Tiles of bytes would need no unpacking
-// for Q8_0, but three operations in place of the one, and half of each product would be of zeros.
+// for Q8_0, but three operations in place of the one, and half of each MMA would be zeros.
 #include "amx_tiles.h"
 #include "vec_avx512.h"
 
@@ -34,10 +34,9 @@ enum {
 }; // of bf16 in a tile's row; of tokens
 
 // Tiles 0 to 3 are sums, of two groups of n tokens and two panels; 4 a group's activations, 5 a panel's weights. 6 and 7
-// have no shape: a core has few tiles more than have names, and its two threads share them, so that the fewer are in use
-// the more loads and products go on at once (tests/bench/lab/tiles.c: beside a busy thread eight take 24 ns a product, six
-// 15 and four 12, but with four activations would be read for each panel). Constants, so that no store to them can be
-// lost.
+// have no shape: a core has few more tiles than the names, and its two threads share them, so the fewer are in use the more
+// loads and MMAs run at once (tests/bench/lab/tiles.c: beside a busy thread eight take 24 ns an MMA, six 15 and four 12, but
+// with four each panel would read the activations again). Constants, so that no store to them can be lost.
 #define CONFIG(n, groups)                                                                                    \
     {                                                                                                        \
         1, 0, {0}, {64, 64, groups > 1 ? 64 : 0, groups > 1 ? 64 : 0, 64, 64}, {                             \
@@ -50,7 +49,7 @@ enum {
     { CONFIGS_4(1, groups), CONFIGS_4(5, groups), CONFIGS_4(9, groups), CONFIGS_4(13, groups) }
 static const struct tile_config configs[GROUPS][TILE_ROWS] = {CONFIGS(1), CONFIGS(2)};
 
-// The same of half a product: of 8 pairs.
+// Tiles of half an MMA: 8 pairs.
 #define HALF(n)                                                                                              \
     {                                                                                                        \
         1, 0, {0}, {64, 64, 64, 64, 32, 64}, { n, n, n, n, n, PAIRS / 2 }                                    \
@@ -58,7 +57,7 @@ static const struct tile_config configs[GROUPS][TILE_ROWS] = {CONFIGS(1), CONFIG
 #define HALVES(n) HALF(n), HALF(n + 1), HALF(n + 2), HALF(n + 3)
 static const struct tile_config halves[TILE_ROWS] = {HALVES(1), HALVES(5), HALVES(9), HALVES(13)};
 
-// Each thread has tiles of its own, and what it was told last: telling it again takes as long as twenty products.
+// Configures this thread's tiles, unless they are so configured: doing it again takes as long as twenty MMAs.
 static void configure(const struct tile_config *c) {
     static _Thread_local const struct tile_config *current;
     if (c == current)
@@ -258,23 +257,23 @@ struct group_sums {
 
 // The MMAs of one chunk that add to a group's sums of a panel
 struct group_work {
-    const char *x, *w;           // of the first product
-    const float *scale, *offset; // (products, LANES)
-    const float *ones;           // (products, TILE_ROWS): what the offsets are multiplied by
+    const char *x, *w;           // of the first MMA
+    const float *scale, *offset; // (MMAs, LANES)
+    const float *ones;           // (MMAs, TILE_ROWS): factors of the offsets
     struct group_sums *sums;
 };
 
 enum { IN_FLIGHT = 4 };
 struct chunk_job {
     struct group_work work[MANY_GROUPS * TILE_PANELS];
-    int num_work, count; // products of each
+    int num_work, count; // count: MMAs of each
     size_t ldx;
     float ones[MANY_GROUPS][2 * CHUNK][TILE_ROWS];
     _Alignas(64) float dot[IN_FLIGHT][TILE_ROWS][LANES]; // on their way to the sums
 };
 
 #define ALL_ROWS _Pragma("GCC unroll 16")
-// The next product of x and w
+// Issues the next MMA of x and w
 #define START(t)                                                                                             \
     TILE_ZERO(t);                                                                                            \
     TILE_LOAD(4, x, ldx);                                                                                    \
@@ -283,7 +282,7 @@ struct chunk_job {
     x += x_step;                                                                                             \
     w += w_step
 #define STORE(t) TILE_STORE(t, dot[t], LANES * 4)
-// acc += dot * scale, and what a minimum adds, of the next scales
+// acc += dot * scale + offset * ones, with the next scales; the offset only if the type has a minimum
 #define ADD(t)                                                                                               \
     {                                                                                                        \
         const struct rows s = rows_load(scale);                                                              \
@@ -298,7 +297,7 @@ struct chunk_job {
             ones += TILE_ROWS;                                                                               \
         }                                                                                                    \
     }
-// A product starts, the one two before goes to memory, and what went there two before, to the sums.
+// Issue MMA i, store the tile of MMA i - 2, accumulate the tile of MMA i - 4.
 #define STEP(t, old)                                                                                         \
     START(t);                                                                                                \
     STORE(old);                                                                                              \
@@ -309,8 +308,8 @@ struct chunk_job {
     STEP(2, 0)                                                                                               \
     STEP(3, 1)
 
-// All groups and panels of a chunk, whose products are a multiple of IN_FLIGHT and follow each other from one to the next:
-// the first IN_FLIGHT of one start while the last ones of that before are added.
+// Computes all groups and panels of a chunk, each of a multiple of IN_FLIGHT MMAs, as one pipeline: the first IN_FLIGHT of
+// one are issued while the last of the one before are accumulated.
 INLINE void chunk_dots(struct chunk_job *job, const enum dtype type) {
     const size_t num_halves = has_halves(type) ? 2 : 1, x_step = TILE_BYTES / num_halves,
                  w_step = PAIRS * x_step, ldx = job->ldx;
@@ -349,7 +348,7 @@ INLINE void chunk_dots(struct chunk_job *job, const enum dtype type) {
     }
 }
 
-// The same of fewer products than are in flight
+// The same for fewer MMAs than the pipeline is deep
 INLINE void few_dots(struct chunk_job *job, const enum dtype type) {
     const size_t x_step = TILE_BYTES, w_step = PAIRS * x_step, ldx = job->ldx;
     float(*const dot)[TILE_ROWS][LANES] = job->dot;

@@ -4,12 +4,13 @@
 // their own (kernels/README.md, rules 8 and 9), the same for any number of queries.
 #include "body_softmax.h"
 
-enum { HALF_PAIRS = PAIRS / 2, STRIPE = 4 }; // pairs of a product; dimensions of as many tiles go together
+// HALF_PAIRS: pairs of an MMA. STRIPE: dimensions of so many tiles go together.
+enum { HALF_PAIRS = PAIRS / 2, STRIPE = 4 };
 _Static_assert((int)HALF_PAIRS == ATTN_TILE / 2 && (int)STRIPE == STEP_TILES,
                "a tile of values; tiles 0 to 3 are sums");
 
-// B of a product: `rows` of 8 rows of n of 16 pairs each, `stride` bytes from row to row, as they lie or, where something
-// is missing or they are of int8, as bf16 in `wide`, zeros for what is missing.
+// B of an MMA: `rows` of 8 rows of n of 16 pairs each, `stride` bytes from row to row. Whole rows of bf16 are read as they
+// lie; others are copied to `wide` as bf16, with zeros for missing rows and pairs.
 INLINE const void *load_pairs(uint16_t (*wide)[2 * LANES], const char *from, size_t *stride, int rows, int n,
                               const enum dtype dtype) {
     if (dtype == DTYPE_BF16 && rows >= HALF_PAIRS && n >= LANES)

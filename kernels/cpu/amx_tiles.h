@@ -1,5 +1,5 @@
 // The eight tile registers of AMX and what it does with them: as instructions or, with AMX_EMULATED, in plain C, for
-// tests on processors without. Tiles are named by number, which the instructions have in themselves.
+// tests on CPUs without. Tiles are named by number, which is a part of the instruction.
 #pragma once
 
 #include <stdbool.h>
@@ -14,7 +14,7 @@ struct tile_config {
     uint16_t row_bytes[16];
     uint8_t rows[16];
 };
-_Static_assert(sizeof(struct tile_config) == 64, "as the processor has it");
+_Static_assert(sizeof(struct tile_config) == 64, "as the CPU has it");
 
 #ifndef AMX_EMULATED
 

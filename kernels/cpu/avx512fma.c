@@ -1,4 +1,4 @@
-// Products of bf16 by f32 fma, for processors where vdpbf16ps takes longer than the two fma of rule 2 that it is: Intel's.
+// GEMM of bf16 by f32 fma, for CPUs whose vdpbf16ps takes longer than the two fma of rule 2 that it computes: Intel's.
 // Compiled as avx512.c is, whose table has everything else; the bits are the same.
 #include "vec_avx512.h"
 

@@ -1,4 +1,4 @@
-// Tiles of matrix products (rules 1 to 4), the part of body.h (which includes this file) for packed weights.
+// Tiles of GEMM (rules 1 to 4), the part of body.h (which includes this file) for packed weights.
 //
 // A vector is ROWS rows. A tile keeps some of them (TILE_VECTORS) times n tokens in registers: an activation
 // of a token, once broadcast, is used for all, and there are enough independent sums to hide the latency of
@@ -343,7 +343,7 @@ INLINE int act_sum(const struct act_q8 *x, const int half) {
     return (act_base_bits(x) - x->minus32[half]) / 32;
 }
 
-// Where the sum of a token's products starts: at the bits of base, and so that weights count with their sign.
+// The start of a token's dots: the bits of base, less a term that makes unsigned weights count with their sign.
 INLINE struct dots dots_start(const struct act_q8 *x, const enum dtype t, const int half) {
     switch (t) {
     case DTYPE_Q8_0:
@@ -373,8 +373,8 @@ INLINE int step_number(const int i, const int half, const int count) {
 }
 
 #if LANE_DOTS
-// The products of a block of 32, or of a half of it, where an instruction takes any quad of a register: two steps
-// take one load of a token's activations.
+// Dots of a block of 32, or of a half of it, if an instruction takes any quad of a register: two steps share one load of a
+// token's activations.
 INLINE void dots_wide(struct block_dots *d, const struct tile_weights *p, const struct tile_args *a,
                       int block, const int nv, const int n, const int half, const int count,
                       const enum dtype type) {
@@ -397,7 +397,7 @@ INLINE void dots_wide(struct block_dots *d, const struct tile_weights *p, const 
     }
 }
 #else
-// The products of a block of 32, or of a half of it.
+// Dots of a block of 32, or of a half of it.
 INLINE void dots_wide(struct block_dots *d, const struct tile_weights *p, const struct tile_args *a,
                       int block, const int nv, const int n, const int half, const int count,
                       const enum dtype type) {
@@ -432,8 +432,8 @@ INLINE int narrow_steps(const enum dtype t) {
     }
 }
 
-// The same where a product of two quads is two sums of two, of 16 bits: several are added before they are
-// widened. What a token starts from is read at the end, when registers are free.
+// The same if the dot of two quads is two sums of two, of 16 bits: several are added before they are widened. The start of
+// a token's dots is read at the end, when registers are free.
 INLINE void dots_narrow(struct block_dots *d, const struct tile_weights *p, const struct tile_args *a,
                         int block, const int nv, const int n, const int half, const int count,
                         const enum dtype type) {

@@ -119,7 +119,7 @@ static struct device *cpu_open(const struct backend_host *host, const struct dev
     if (!dev || !dev->pool) {
         free(dev);
         err_set(err, STATUS_NOMEM, "cannot start the threads that compute (--threads %d%s)",
-                config->num_threads, config->num_threads > 0 ? "" : ", as many as there are processors");
+                config->num_threads, config->num_threads > 0 ? "" : ", as many as there are CPUs");
         return NULL;
     }
     const struct model_config *m = &dev->model;

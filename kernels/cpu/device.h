@@ -173,7 +173,7 @@ struct device {
 };
 
 // Bytes from one row of activations to the next: an odd number of cache lines, so that the same column of the
-// rows of a tile does not fall into the same sets of the cache. With rows of a power of two products took
+// rows of a tile does not fall into the same sets of the cache. With rows of a power of two GEMMs took
 // twice as long.
 static inline size_t activation_stride(size_t bytes) { return ((bytes + 63) / 64 | 1) * 64; }
 

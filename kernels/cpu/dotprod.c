@@ -1,4 +1,4 @@
-// NEON and the products of bytes of ARMv8.2: compiled with that option whatever the rest is compiled for.
+// The table for NEON with ARMv8.2's dot products of bytes: compiled with that option whatever the rest is compiled for.
 #define CPU_DOTPROD 1
 #include "vec_neon.h"
 

@@ -1,4 +1,4 @@
-// Layers with experts: which rows go to which, their products, and the weighted sum (rule 20).
+// Layers with experts: routing of rows, GEMMs of the experts, and the weighted sum (rule 20).
 //
 // Rows are taken in chunks. In a chunk the rows of an expert lie together, so that its weights are read once for all of
 // them; each place there is a slot.

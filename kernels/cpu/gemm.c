@@ -1,5 +1,5 @@
-// Matrix products over panels of packed weights: which thread does what, in which order, and where the
-// sums of a tile (two panels times some tokens) go. Its arithmetic is body_gemm.h's.
+// GEMM over panels of packed weights: divides it among threads, in order, into tiles (two panels times some tokens), and
+// finishes their sums. The arithmetic is body_gemm.h's.
 #include "device.h"
 #include "log.h"
 
@@ -110,7 +110,7 @@ struct gemm_input cpu_gemm_slots(struct device *dev, const float *x, size_t ldx,
     return prepare(&job, &dev->slots, num_slots, w);
 }
 
-// ---- products
+// ---- GEMM
 
 enum gemm_finish { FINISH_COPY, FINISH_ADD, FINISH_PART, FINISH_ACT, FINISH_GATED };
 
@@ -499,7 +499,7 @@ struct grouped {
     int pairs; // of panels of an expert
 };
 
-// The product of one group.
+// The GEMM of one group.
 static struct matmul group_job(const struct grouped *job, int group) {
     const struct expert_rows *g = &job->groups[group];
     struct matmul one = job->all;

@@ -382,7 +382,7 @@ static void head_ranks(struct head_job *job, bool parallel) {
     }
 }
 
-// The final norm's rows, which the product has taken as its input
+// Copies the final norm's rows, the input of the GEMM
 static void keep_hidden(const struct device *dev, const struct gemm_input *x, float *hidden) {
     size_t D = (size_t)dev->model.hidden, stride = x->stride[DTYPE_F32];
     for (size_t i = 0; i < (size_t)x->num_rows; i++)

@@ -1,5 +1,5 @@
 // The table of inner loops that each instruction set fills (scalar.c, avx2.c, avxvnni.c, avx512.c from
-// body.h; avx512fma.c has products only, amx.c these, what they read, and attention). Every entry gives the
+// body.h; avx512fma.c fills GEMMs only, amx.c GEMMs, the conversions for them, and attention). Every entry gives the
 // same bits in every table, but for pairs of bf16 in "amx": kernels/README.md, "Numerics".
 #pragma once
 
@@ -204,8 +204,8 @@ static inline struct prefetch prefetch_of_tile(const struct prefetch_plan *p, co
                              p->shares < L1_SHARES};
 }
 
-// A tile of a matrix product: the 16 rows of each of two panels, which may be the same one, times num_tokens
-// tokens. y[g][t][0..16) = or += the dots, summed over segments of K as rule 3 says.
+// A tile of a GEMM: the 16 rows of each of two panels, which may be the same one, times num_tokens tokens.
+//   y[panel][token][0..16) = or += dot(w row, x token), summed over segments of K as rule 3 says
 struct gemm_tile {
     const void *w[TILE_PANELS]; // whole panels
     const void *x;              // activations of token 0
@@ -222,8 +222,8 @@ struct gemm_tile {
     struct prefetch prefetch;
 };
 
-// By pointer, and no pair of words of it is copied as one from where it has just been written as two: either
-// costs the CPU a wait for all stores before, which was 4 to 6 % of the time of a product.
+// By pointer, and no pair of words of it is copied as one right after it was written as two: the CPU would wait for all
+// stores before, which was 4 to 6 % of a GEMM's time.
 typedef void gemm_fn(const struct gemm_tile *tile);
 
 // One chunk of up to 256 tokens of one kv head against up to 8 queries. Positions are relative to the chunk.
@@ -290,7 +290,7 @@ typedef void act_fn(float *y, size_t ldy, const float *gate, const float *up, si
 
 struct cpu_kernels {
     const char *name;
-    bool tiles; // AMX's: bf16 products, and attention over caches of bf16 and int8, in an order of their own
+    bool tiles; // AMX's: bf16 GEMMs, and attention over caches of bf16 and int8, sum in an order of their own
     gemm_fn *gemm[DTYPE_COUNT];   // by weight dtype; NULL where there is none
     int tile_tokens[DTYPE_COUNT]; // at which gemm is fastest; up to it and REGISTER_TOKENS it is right
     // y = x * (1 / sqrt(mean(x^2) + eps)) * w
@@ -302,7 +302,7 @@ struct cpu_kernels {
     void (*to_bf16)(uint16_t *y, const float *x, int n);    // rounds to nearest even
     void (*to_f16)(uint16_t *y, const float *x, int n);     // rounds to nearest even
     void (*to_q8)(struct act_q8 *y, const float *x, int n); // n is a multiple of 32
-    // y = q * d of n numbers, exactly, as bf16; NULL: products of quantised types make no use of it
+    // y = q * d of n values, exactly, as bf16; NULL: GEMMs of quantised types do not read it
     void (*to_pairs)(uint16_t *y, const struct act_q8 *x, int n);
     act_fn *act[NUM_ACTS];                                   // ACT_CLAMPED takes 0 for an absent up
     void (*exp)(float *y, const float *x, int n, float max); // y = exp(x - max)
@@ -337,8 +337,8 @@ struct cpu_kernels {
 extern const struct cpu_kernels cpu_kernels_scalar;
 #if defined(__x86_64__)
 extern const struct cpu_kernels cpu_kernels_avx2, cpu_kernels_avxvnni, cpu_kernels_avx512;
-// Others are AVX-512's with some products of their own, which these put into a copy of it: of bf16, the bits being the
-// same (avx512fma.c), or in an order of its own (amx.c). The last one is for tests.
+// Other tables are copies of AVX-512's into which these put GEMMs of their own: of bf16 with the same bits (avx512fma.c), or
+// in an order of its own (amx.c). The last one is for tests.
 void cpu_kernels_fill_avx512fma(struct cpu_kernels *k);
 void cpu_kernels_fill_amx(struct cpu_kernels *k);
 void cpu_kernels_fill_amx_emulated(struct cpu_kernels *k);

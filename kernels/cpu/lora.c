@@ -166,7 +166,7 @@ void cpu_lora_begin(struct device *dev, const struct step *step) {
             l->rows[l->next[step->adapters[s]]++] = t;
 }
 
-// ---- products
+// ---- GEMM
 
 struct lora_job {
     struct device *dev;

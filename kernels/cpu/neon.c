@@ -1,4 +1,4 @@
-// NEON alone: what every ARM64 processor has.
+// The table for NEON alone, which every ARM64 CPU has.
 #include "vec_neon.h"
 
 #define CPU_KERNELS cpu_kernels_neon

@@ -66,7 +66,7 @@ static void pack_mxfp4(struct weight_mxfp4 *w, const uint8_t *p, int r) {
     pack_nibbles(w->q, p + 1, r);
 }
 
-// 32 bits, of which bit k is the fifth bit of weight k. Four of them are spread over four bytes by a product.
+// Packs 32 bits, of which bit k is the fifth bit of weight k. A multiplication spreads four of them over four bytes.
 static void pack_fifth_bits(uint8_t *high, const uint8_t *p, int r) {
     uint32_t all = load32(p), bits = 0;
     for (int j = 0; j < 8; j++)

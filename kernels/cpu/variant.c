@@ -52,7 +52,7 @@ static bool has_amx(void) {
 #endif
 }
 
-// Seconds of a product of bf16
+// Seconds of a GEMM of bf16
 static double bf16_seconds(const struct cpu_kernels *k) {
     enum { PAIRS = 256 };
     static char w[PAIRS * 64], x[REGISTER_TOKENS * PAIRS * 4];
@@ -70,7 +70,7 @@ static double bf16_seconds(const struct cpu_kernels *k) {
     return 1e-9 * (double)(clock_now_ns() - began);
 }
 
-// Whether tiles give the sums of rule 2: a processor that nobody has tried is not to give others.
+// Whether tiles give the sums of rule 2: an untested CPU must not give others.
 static bool tiles_agree(const struct cpu_kernels *amx) {
     enum { STEP = 16, PAIRS = 40, TOKENS = 20 }; // two steps and a half; two groups of tokens
     static uint16_t w[TILE_PANELS][PAIRS][LANES][2], x[TOKENS][PAIRS][2];
@@ -131,7 +131,7 @@ static void fill_more(void) {
     cpu_kernels_fill_amx(&more.amx);
     if (more.has_amx && !tiles_agree(&more.amx)) {
         more.has_amx = false;
-        log_msg(LOG_WARN, "msg=\"this processor's AMX gives other sums than it should: not used\"");
+        log_msg(LOG_WARN, "msg=\"this CPU's AMX gives other sums than it should: not used\"");
     }
 }
 #elif defined(__aarch64__)

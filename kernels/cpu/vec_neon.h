@@ -1,4 +1,4 @@
-// 16 lanes in four registers of NEON, which every ARM64 processor has. Same meaning as vec_scalar.h, lane by
+// 16 lanes in four registers of NEON, which every ARM64 CPU has. Same meaning as vec_scalar.h, lane by
 // lane. With CPU_DOTPROD four products of bytes are one instruction; with CPU_I8MM, too, where one factor is
 // unsigned, and products of bf16 need no widening: BFMLALT and BFMLALB are the two fma of rule 2, each with one
 // rounding and by FPCR, which BFDOT is not.

@@ -11,7 +11,7 @@
 struct v16 {
     float f[16];
 };
-// For products of matrices a vector is ROWS rows of packed weights: a number of each, or 4 bytes of each.
+// For GEMM a vector is ROWS rows of packed weights: a value of each, or 4 bytes of each.
 enum { ROWS = 16, TILE_FLOAT = 8 }; // tokens of a tile
 #define TILE_QUANTISED(type) 8
 enum { ATTN_SUMS = 8 }; // of attention in registers

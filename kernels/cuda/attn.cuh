@@ -74,7 +74,7 @@ KD_FN struct seen_tokens seen_from(int position, int context, int window, bool c
     return {position > half ? position - half : 0, context - position > half ? position + half + 1 : context};
 }
 
-// Soft caps: tanh; of an infinity 1 or -1. Scores are products of queries and keys times score_factor(), in base 2, behind cap_scores().
+// Soft caps by tanh, which is 1 or -1 of an infinity. A score in base 2 is cap_scores(dot(q, k) * score_factor()).
 KD_FN float score_factor(float scale, float softcap) { return (softcap > 0 ? softcap : scale) * LOG2_E; }
 KD_FN float cap_score(float x) { return 1 - 2 * kd_reciprocal(1 + kd_exp2(x * (2 * LOG2_E))); }
 template <int N> KD_FN void cap_scores(float (&s)[N][4], float scale, float softcap) {

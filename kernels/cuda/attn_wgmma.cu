@@ -148,7 +148,7 @@ KD_FN void finish_softmax(float (&o)[N][4], uint32_t (&p)[WIDE_TOKENS / 16][4],
     pack_probs<HALF>(p, s);
     kd_copy_wait<0>();
     kd_shared_fence();
-    __syncthreads(); // and nobody reads the values of the tile before and the keys of this one any more
+    __syncthreads(); // and no thread reads the values of the tile before and the keys of this one any more
     kd_wgmma_hold(s);
     kd_wgmma_hold(o);
     kd_wgmma_hold(p);

@@ -9,7 +9,7 @@ static constexpr unsigned ALL_LANES = 0xffffffffu;
 KD_FN int kd_lane() { return (int)(threadIdx.x & 31); }
 KD_FN int kd_warp() { return (int)(threadIdx.x >> 5); }
 
-// The sum over a block of up to 1024 threads, in every thread. scratch: 32 floats that nobody else uses until
+// The sum over a block of up to 1024 threads, in every thread. scratch: 32 floats that no other code uses until
 // the next barrier but one. Tree within warps, then over warps ascending.
 KD_FN float block_sum(float v, float *scratch) {
     v = kd_warp_sum(v);

@@ -297,7 +297,7 @@ struct all_rows {
 KD_FN int row_in(const all_rows &, int m) { return m; }
 KD_FN int row_out(const all_rows &, int m) { return m; }
 KD_FN const float *bias_of(const all_rows &, const struct cuda_gemm &a) { return a.bias; }
-// By which the products of token m are multiplied.
+// The factor of token m's dots.
 KD_FN float factor_of(const all_rows &, const struct cuda_gemm &a, int m) { return a.scale ? a.scale[m] : 1; }
 
 // Rows of the block's group of slots: a slot for each expert of a row.

@@ -1,6 +1,6 @@
 // Layers with latent attention (kernels/README.md, rule 21). Each head's own matrix multiplies its queries before attention and
 // what comes of attention: GEMMs as those of experts, whose groups of slots follow from the number of rows alone. So their
-// lists are made once. A group may reach past the last row: what it makes there nobody reads.
+// lists are made once. A group may reach past the last row: its results there are not used.
 #include "device.h"
 
 #include "log.h"

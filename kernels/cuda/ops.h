@@ -311,7 +311,7 @@ struct cuda_route {
     const float *bias;            // (num_experts) of logits, or NULL
     const float *select_bias;     // (num_experts) or NULL
     const float *factors;         // (num_experts) of an expert's weight, or NULL
-    const int32_t *seq_of;        // (rows); -1: a row that is nobody's, whose experts become -1
+    const int32_t *seq_of;        // (rows); -1: a padding row, whose experts become -1
     int32_t *experts;             // (rows, top_k)
     float *weights;               // (rows, top_k)
     int rows, num_experts, top_k; // num_experts <= CUDA_MAX_EXPERTS
@@ -354,7 +354,7 @@ struct cuda_expert_gemm {
     const struct cuda_expert_group *groups;
     const int32_t *num_groups; // on the device, <= max_groups
     int max_groups, group_rows, num_experts, per_row;
-    const float *input_weights; // (slots) by which products are multiplied, or NULL
+    const float *input_weights; // (slots) factors of the dots, or NULL
 };
 void cuda_expert_gemm(struct rt *rt, const struct cuda_expert_gemm *a);
 
@@ -472,7 +472,7 @@ struct cuda_states {
     char *first; // in page 0
     size_t page_bytes;
     struct cuda_blocks blocks;
-    const int32_t *seq_of;      // (rows) ascending; -1: nobody's
+    const int32_t *seq_of;      // (rows) ascending; -1: padding
     const int32_t *positions;   // (rows)
     const int32_t *context_len; // of sequences, after the step
 };
@@ -639,7 +639,7 @@ struct cuda_peers {
     int rank, world;
     uint32_t *flags[COMM_MAX_SUM]; // of each rank, in its memory: (CUDA_BARRIER_BLOCKS, COMM_MAX_SUM)
     uint32_t *epochs; // (CUDA_BARRIER_BLOCKS) barriers that each block of this rank has passed, from zero
-    uint32_t *stop;   // in host memory; other than 0: nobody waits any more, and results mean nothing
+    uint32_t *stop;   // in host memory; other than 0: no block waits any more, and results mean nothing
 };
 
 // y = or += the sum of what all ranks have (+ bias), as the binary tree of neighbours. When it is done on a

@@ -91,7 +91,7 @@ void cuda_peers_leave(struct device *dev) {
     for (int r = 0; r < p->world; r++)
         if (p->opened[r])
             rt_close_shared(dev->rt, p->opened[r]);
-    p->comm->ops->barrier(p->comm); // where the group has failed it waits for nobody
+    p->comm->ops->barrier(p->comm); // does not wait if the group has failed
 }
 
 void cuda_peers_close(struct device *dev) {
@@ -154,7 +154,7 @@ enum status cuda_peers_wait(struct device *dev, int slot, struct err *err) {
         if (now.tv_sec - start.tv_sec > WAIT_SECONDS)
             fail_peers(dev, "a step has taken more than 60 s");
         cuda_peers_check(dev);
-        if (now.tv_sec - start.tv_sec > 0) // a long step: nobody spins for it
+        if (now.tv_sec - start.tv_sec > 0) // a long step: sleep instead of spinning
             nanosleep(&pause, NULL);
     }
     cuda_peers_check(dev);
@@ -342,7 +342,7 @@ void cuda_peers_share(struct device *dev, float *y, const float *part, size_t n)
            begin = own > 0 ? (size_t)p->rank * each : n;
     if (!p->joined)
         return; // it has failed
-    // Nobody reads what is there: the last sum has waited for all.
+    // No rank reads it any more: the last sum has waited for all.
     rt_upload(dev->rt, (p->apart ? y : p->part) + begin, part, own * sizeof *part);
     if (p->apart) {
         gather_by_nccl(dev, y, 1, (int)begin, (int)(begin + own), (int)n);

@@ -415,18 +415,18 @@ static void compute_logits(struct device *dev, const struct weight *w, int n) {
                                           .softcap = dev->model.logit_softcap});
 }
 
-// How many rows from r on are sampled at once. Where the step's edits lie apart, brings theirs, and waits for it: the
-// next ones take their place.
+// The number of rows from r on that are sampled at once. If the step's entries do not all fit, uploads those of these rows
+// and waits for it: the next ones take their place.
 static int begin_rows(struct device *dev, const struct step *step, int r) {
     struct step_work *w = &dev->work;
     int n = min_int(w->num_rows - r, dev->head_rows);
-    if (!w->edits_apart || r >= step->num_rows)
+    if (!w->entries_apart || r >= step->num_rows)
         return n;
     unsigned char *upload = dev->upload[dev->num_begun & 1];
-    n = work_edits(w, &dev->work_config, upload, step, r, min_int(step->num_rows - r, n), dev->seen,
-                   &dev->stamp);
+    n = work_entries(w, &dev->work_config, upload, step, r, min_int(step->num_rows - r, n), dev->seen,
+                     &dev->stamp);
     CHECK(n > 0);
-    rt_upload_now(dev->rt, (char *)dev->staging + w->edits, upload + w->edits, w->bytes - w->edits);
+    rt_upload_now(dev->rt, (char *)dev->staging + w->entries, upload + w->entries, w->bytes - w->entries);
     rt_upload_now(dev->rt, dev->inputs.prep + r, w->prep + r, (size_t)n * sizeof *w->prep);
     return n;
 }
@@ -455,7 +455,7 @@ void cuda_phase_head(struct device *dev, const struct model *model, const struct
                                 .sums = dev->sums,
                                 .parts = dev->sample_parts,
                                 .num_rows = n,
-                                // a graph serves rows with edits and without
+                                // a graph serves rows with entries and without
                                 .num_adjusted = dev->bucket ? n : dev->work.num_adjusted,
                                 .vocab = dev->model.vocab,
                                 .ld = dev->logits_ld,

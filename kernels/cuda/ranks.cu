@@ -1,15 +1,15 @@
 // Kernels with a cross-GPU barrier, on devices that read each other's memory (NVLink, PCIe): the sum of a
 // row-parallel GEMM or of experts, and the gathering of logits rows and of what a stage hands over. A short
 // sum is made in one shot: each rank reads the parts of all. A longer one in two: each rank adds a slice of it
-// and writes that over the slice in the parts of all, which nobody else reads; then each has the whole sum at
+// and writes that over the slice in the parts of all, which no other rank reads; then each has the whole sum at
 // home. Prompts' long sums go through NCCL (peers.c).
 //
 // The barrier, block by block: a block sets a flag in the memory of every rank, which tells its twin there
 // that what its rank has made is there, and waits for theirs; then it reads; then the same again, so that
-// nobody writes what another still reads, or reads a sum before it is there. Flags only count up, from what
-// the block keeps in `epochs`: a CUDA graph needs no new arguments, and nobody resets anything. A block that has
-// failed a barrier keeps an odd number: from then on it tells nobody that it has come, as its rank's numbers are
-// wrong, and waits for nobody. All blocks of a launch fit on a device at once.
+// no rank writes what another still reads, or reads a sum before it is there. Flags only count up, from the value that
+// the block keeps in `epochs`: a CUDA graph needs no new arguments, and flags are never reset. A block that has
+// failed a barrier keeps an odd number: from then on it signals no arrival, as its rank's values are
+// wrong, and waits for no other. All blocks of a launch fit on a device at once.
 #include "common.cuh"
 
 enum { PEER_THREADS = 512 };
@@ -22,7 +22,7 @@ KD_FN bool peer_barrier(const struct cuda_peers &g, uint32_t epoch, int *arrived
         size_t row = (size_t)blockIdx.x * COMM_MAX_SUM;
         if (lane < g.world)
             kd_flag_set(g.flags[lane] + row + (size_t)g.rank, epoch);
-        __syncwarp(); // all are told before any is waited for
+        __syncwarp(); // signals all before it waits for any
         bool here = lane >= g.world || kd_flag_wait(g.flags[g.rank] + row + (size_t)lane, epoch, g.stop);
         unsigned all = __ballot_sync(ALL_LANES, here);
         if (lane == 0)

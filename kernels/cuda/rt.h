@@ -139,8 +139,8 @@ static inline bool rt_gemm_is_aligned(const struct rt_gemm *g) {
 
 // For tests: the schedule that the emulator runs blocks by (emu.h). Nothing on a device.
 void rt_test_order(int order);
-// For tests: emulated devices opened from here on have so many processors and bytes of memory, of which they touch none: what
-// is queued comes, launches are checked, and nothing else is done. Nothing on a device.
+// For tests: emulated devices opened from here on have so many SMs and bytes of memory, of which they touch none: they check
+// launches, complete queued work, and do nothing else. Nothing on a device.
 void rt_test_dry(int num_sms, size_t memory);
 // For tests: copies to and from devices that were queued in this process so far. Zeros on a device.
 struct rt_copies {

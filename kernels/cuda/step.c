@@ -33,11 +33,11 @@ static struct graph *free_place(struct device *dev) {
     return oldest;
 }
 
-// The graph of this step's bucket, or a place for it; NULL where a spec's splits are too many for one launch, or edits lie
-// apart.
+// The graph of this step's bucket, or a place for it; NULL if a spec's splits are too many for one launch, or the entries
+// do not all fit.
 static struct graph *find_graph(struct device *dev, int tokens) {
     struct graph key = {.num_tokens = tokens};
-    if (!dev->work.one_launch || dev->work.edits_apart)
+    if (!dev->work.one_launch || dev->work.entries_apart)
         return NULL;
     for (int a = 0; a < dev->model.num_attn; a++) {
         int splits = power_of_two(dev->work.attn[a].num_splits);
@@ -57,8 +57,8 @@ static struct graph *find_graph(struct device *dev, int tokens) {
     return g;
 }
 
-// Whether kernels read the upload in its place, not what cuda_scatter() makes of it alone.
-static bool has_edits(const struct step_work *w) { return w->edits_apart || w->bytes > w->edits; }
+// Whether kernels read entries, passes or masks, which stay in the upload when cuda_scatter() has copied the rest.
+static bool has_entries(const struct step_work *w) { return w->entries_apart || w->bytes > w->entries; }
 
 // Where a step is in flight, beside it; else nothing would be won by another stream.
 static void upload(struct device *dev, const void *from) {
@@ -71,7 +71,7 @@ static void upload(struct device *dev, const void *from) {
         rt_order(dev->rt, RT_WORK, RT_UPLOADED);
     }
     cuda_scatter(dev->rt, &(struct cuda_scatter){dev->staging, work_num_parts(&dev->work_config)});
-    if (!has_edits(&dev->work))
+    if (!has_entries(&dev->work))
         rt_record(dev->rt, RT_WORK, RT_UPLOAD_READ);
 }
 
@@ -81,7 +81,7 @@ static void finish_step(struct device *dev, const struct step *step) {
     struct cuda_result *r = &dev->result[slot];
     size_t R = (size_t)dev->max_rows, n = (size_t)step->num_rows;
     bool tops = false;
-    if (has_edits(&dev->work))
+    if (has_entries(&dev->work))
         rt_record(dev->rt, RT_WORK, RT_UPLOAD_READ);
     for (int i = 0; i < step->num_rows; i++)
         tops |= step->rows[i].num_logprobs > 0;

@@ -1,14 +1,14 @@
 // The intrinsics of wgmma, beside those of intrinsics.h, in the same two implementations: PTX for
 // sm_90a, which alone has them, and the emulator (emu/wgmma.cpp). For nvcc they are there where sm_90a is one of
 // the architectures that the build compiles a file for, and it says so (QUIRE_SM90A). For the others a kernel that
-// has them is empty (KD_WGMMA_CODE): a device that loads all kernels at once finds one, and nobody launches it.
+// has them is empty (KD_WGMMA_CODE): a device that loads all kernels at once finds one, which is never launched.
 //
 // A warpgroup is four warps from a multiple of four on; every lane of all four reaches each of these
 // intrinsics.
 //
 // A wgmma: d (64, N) += A (64, 16) B (16, N), or = with !add, in f32. Warp w of the four has rows 16 w to
 // 16 w + 15 of d, spread over its lanes as kd_mma_bf16() spreads its sums, eight columns in each d[i]. It is
-// asynchronous: between the intrinsic and the wait for its group nobody reads or writes d, A or B.
+// asynchronous: between the intrinsic and the wait for its group no thread reads or writes d, A or B.
 #pragma once
 
 #include "intrinsics.h"

@@ -81,22 +81,22 @@ size_t work_inputs(const struct work_config *c, struct cuda_inputs *in, void *ba
     return at;
 }
 
-// Entries that the edits of a step have room for, for each sequence that samples. Biases, bad words and stop tokens of a
-// row are fewer; penalties of a long context may be more.
+// Entries that an upload has room for, for each sequence that samples. Biases, bad words and stop tokens of a row are
+// fewer; penalties of a long context may be more.
 enum { ROW_ENTRIES = 4096 };
 
-static size_t edit_bytes(const struct work_config *c, size_t entries, size_t passes, size_t masks) {
+static size_t entry_bytes(const struct work_config *c, size_t entries, size_t passes, size_t masks) {
     return entries * sizeof(struct logit_entry) + passes * sizeof(int32_t) +
            masks * (((size_t)c->vocab + 31) / 32) * sizeof(uint32_t) + 64; // for alignment
 }
 
 // ROW_ENTRIES a sequence, but not less than one row can have: every distinct token of the context, and as many. At worst
 // there is a pass for each entry, and one that ends those of a row.
-static size_t max_edit_bytes(const struct work_config *c) {
+static size_t max_entry_bytes(const struct work_config *c) {
     size_t distinct = (size_t)(c->limits.max_context < c->vocab ? c->limits.max_context : c->vocab);
     size_t S = (size_t)c->limits.max_seqs, one = distinct + ROW_ENTRIES;
-    size_t all = edit_bytes(c, S * ROW_ENTRIES, S * (ROW_ENTRIES + 1), S);
-    one = edit_bytes(c, one, one + 1, 1);
+    size_t all = entry_bytes(c, S * ROW_ENTRIES, S * (ROW_ENTRIES + 1), S);
+    one = entry_bytes(c, one, one + 1, 1);
     return all > one ? all : one;
 }
 
@@ -107,7 +107,7 @@ size_t work_max_bytes(const struct work_config *c) {
     size_t at = (size_t)n * sizeof(struct cuda_part);
     for (int i = 0; i < n; i++)
         at += align16(parts[i].num * parts[i].size);
-    return align16(align48(at) + max_edit_bytes(c));
+    return align16(align48(at) + max_entry_bytes(c));
 }
 
 struct cuda_row_prep work_row_prep(const struct logits_row *row) {
@@ -278,10 +278,11 @@ static void fill_tiles(struct step_work *p, const struct work_config *c, const s
     p->attn[spec].num_tiles = n;
 }
 
-// How many of the step's rows [first, first + num) have edits that fit, and the entries [*begin, *end) of these rows.
+// The number of leading rows of the step's [first, first + num) whose entries, passes and masks fit, and their entries
+// [*begin, *end).
 static int rows_that_fit(const struct work_config *c, const struct step *step, int first, int num, int *begin,
                          int *end) {
-    size_t passes = 0, masks = 0, max = max_edit_bytes(c);
+    size_t passes = 0, masks = 0, max = max_entry_bytes(c);
     *begin = *end = 0;
     for (int n = 0; n < num; n++) {
         const struct logits_row *row = &step->rows[first + n];
@@ -291,7 +292,7 @@ static int rows_that_fit(const struct work_config *c, const struct step *step, i
         to = before && (!some || *end > to) ? *end : to;
         passes += (size_t)(row->entry_end - row->entry_start + 1);
         masks += step->masks && step->masks[first + n];
-        if (edit_bytes(c, (size_t)(to - from), passes, masks) > max)
+        if (entry_bytes(c, (size_t)(to - from), passes, masks) > max)
             return n;
         *begin = from;
         *end = to;
@@ -299,9 +300,9 @@ static int rows_that_fit(const struct work_config *c, const struct step *step, i
     return num;
 }
 
-int work_edits(struct step_work *p, const struct work_config *c, unsigned char *upload,
-               const struct step *step, int first, int num, uint32_t *seen, uint32_t *stamp) {
-    size_t words = ((size_t)c->vocab + 31) / 32, at = p->edits;
+int work_entries(struct step_work *p, const struct work_config *c, unsigned char *upload,
+                 const struct step *step, int first, int num, uint32_t *seen, uint32_t *stamp) {
+    size_t words = ((size_t)c->vocab + 31) / 32, at = p->entries;
     int begin, end, n = rows_that_fit(c, step, first, num, &begin, &end), adjusted = 0;
     int together = work_head_rows(&c->limits);
     int entry0 = (int)(at / sizeof(struct logit_entry)) - begin;
@@ -371,8 +372,8 @@ void work_fill(struct step_work *p, const struct work_config *c, const struct cu
         p->prep[r] = work_row_prep(&out_rows[r]);
     }
     CHECK(to.num_parts == work_num_parts(c));
-    p->edits = align48(to.at);
-    p->edits_apart = work_edits(p, c, upload, step, 0, R, seen, stamp) < R;
-    if (p->edits_apart)
+    p->entries = align48(to.at);
+    p->entries_apart = work_entries(p, c, upload, step, 0, R, seen, stamp) < R;
+    if (p->entries_apart)
         p->bytes = to.at;
 }

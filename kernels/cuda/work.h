@@ -61,12 +61,11 @@ struct step_work {
         bool one_launch;            // all splits fit in one launch
         const int32_t *first_split; // on the host, in the upload
     } attn[MODEL_MAX_SPECS];
-    bool one_launch;  // of every spec
-    int num_adjusted; // rows with entries or a mask, the most of those sampled at a time
-    size_t bytes;     // of the upload
-    // Edits are what adjusts logits: entries, passes and masks.
-    size_t edits;               // where in the upload they begin
-    bool edits_apart;           // not all fit: work_edits() brings those of some rows at a time
+    bool one_launch;            // of every spec
+    int num_adjusted;           // rows with entries or a mask, the most of those sampled at a time
+    size_t bytes;               // of the upload
+    size_t entries;             // where in the upload entries, passes and masks begin
+    bool entries_apart;         // not all fit: work_entries() brings those of some rows at a time
     struct cuda_row_prep *prep; // (num_rows) in the upload
 };
 
@@ -81,10 +80,10 @@ void work_fill(struct step_work *p, const struct work_config *c, const struct cu
                unsigned char *upload, const struct step *step, int num_tokens, uint32_t *seen,
                uint32_t *stamp);
 
-// Lays out the edits of the step's rows from `first` on, of `num` or as many as have room, behind the rest of the upload,
-// and completes their prep. Returns their number, which is not 0.
-int work_edits(struct step_work *p, const struct work_config *c, unsigned char *upload,
-               const struct step *step, int first, int num, uint32_t *seen, uint32_t *stamp);
+// Lays out entries, passes and masks of the step's rows from `first` on, of `num` or as many as have room, behind the rest
+// of the upload, and completes their prep. Returns their number, which is not 0.
+int work_entries(struct step_work *p, const struct work_config *c, unsigned char *upload,
+                 const struct step *step, int first, int num, uint32_t *seen, uint32_t *stamp);
 
 // Fixed arrays in an upload.
 int work_num_parts(const struct work_config *c);

@@ -84,7 +84,7 @@ ROWS = [
     (CUDA % "attn_wgmma.cu", "    kd_wgmma_wait<0>(); // outputs of the tiles before\n", "", "test_emu_attention"),  # wgmma: outputs are rescaled while they are added to
     (CUDA % "attn_wgmma.cu", "    kd_wgmma_wait<0>(); // the last outputs\n", "", "test_emu_attention"),  # wgmma: a block ends with wgmma in flight
     (CUDA % "attn_wgmma.cu", "    kd_wgmma_hold(p);\n    kd_wgmma_fence();\n", "    kd_wgmma_hold(p);\n", "test_emu_attention"),  # wgmma: registers are not fenced
-    (CUDA % "attn_wgmma.cu", "    kd_shared_fence();\n    __syncthreads(); // and nobody", "    kd_shared_fence();\n    // and nobody", "test_emu_attention"),  # wgmma: a stage is written while others read it
+    (CUDA % "attn_wgmma.cu", "    kd_shared_fence();\n    __syncthreads(); // and no thread", "    kd_shared_fence();\n    // and nobody", "test_emu_attention"),  # wgmma: a stage is written while others read it
     (CUDA % "attn_wgmma.cu", "o[i][e] *= f[e >> 1];", "o[i][e] *= 1;", "test_emu_attention"),  # wgmma: outputs are not rescaled
     (CUDA % "attn_wgmma.cu", "rows.sum[e] *= f[e];", "", "test_emu_attention"),  # wgmma: sums are not rescaled
     (CUDA % "attn_wgmma.cu", "base[e] = top[e] == -INFINITY ? 0 : -top[e];", "base[e] = -top[e];", "test_emu_attention"),  # wgmma: a row that saw nothing yet
@@ -99,7 +99,7 @@ ROWS = [
     (CUDA % "work.c", "kv_first_seen(t->position + t->first / a->group, a->window, a->chunked);", "t->position;", "test_emu_work"),  # what a tile reads, without its window
     (CUDA % "emu/wgmma.cpp", "return at ^ ((at >> 7 & (w - 1)) << 4);", "return at;", "test_emu_intrinsics"),  # emulator: no swizzle
     (CUDA % "emu/wgmma.cpp", "        memset(s.d[l], 0xff, sizeof(float) * (size_t)(n / 2)); // what was there must not look valid\n", "", "test_emu_intrinsics"),  # emulator: sums can be read in flight
-    (CUDA % "emu/wgmma.cpp", "    w->fenced = false; // whoever waited may touch registers now\n", "", "test_emu_intrinsics"),  # emulator: one fence is enough
+    (CUDA % "emu/wgmma.cpp", "    w->fenced = false; // registers are free after the wait\n", "", "test_emu_intrinsics"),  # emulator: one fence is enough
     (CUDA % "emu/wgmma.cpp", "if (b->writer[l.piece] == l.number)", "if (l.number == 0)", "test_emu_attention"),  # emulator: fences are not seen
     (CUDA % "emu/wgmma.cpp", "if (r.known && r.n == n && digest(r) != r.fenced)", "if (false)", "test_emu_intrinsics"),  # emulator: registers written behind the fence
     (CUDA % "emu/wgmma.cpp", "if (b->warps[i].history != b->warps[i / 4 * 4].history)", "if (false)", "test_emu_intrinsics"),  # emulator: warps that do not do the same
@@ -299,7 +299,7 @@ ROWS = [
     (CUDA % "step.c", "    enum status st = dev->peers.world > 1 ? cuda_peers_wait(dev, slot, err) : rt_wait(dev->rt, slot, err);\n    out->experts = *r->counts;\n",
          "    out->experts = *r->counts;\n    enum status st = dev->peers.world > 1 ? cuda_peers_wait(dev, slot, err) : rt_wait(dev->rt, slot, err);\n", "test_emu_ranks"),  # counts are read before they are there
     (CUDA % "step.c", "        rt_order(dev->rt, RT_WORK, RT_UPLOADED);\n", "", "test_emu_steps"),  # a step begins before its upload is there
-    (CUDA % "step.c", "    bool tops = false;\n    if (has_edits(&dev->work))\n        rt_record(dev->rt, RT_WORK, RT_UPLOAD_READ);\n", "    bool tops = false;\n", "test_emu_steps"),  # edits are written over before they are read
+    (CUDA % "step.c", "    bool tops = false;\n    if (has_entries(&dev->work))\n        rt_record(dev->rt, RT_WORK, RT_UPLOAD_READ);\n", "    bool tops = false;\n", "test_emu_steps"),  # edits are written over before they are read
     (CUDA % "step.c", "    dev->num_begun++;\n    int slot = (int)(dev->num_begun & 1);\n", "    dev->num_begun++;\n    int slot = 0;\n", "test_emu_steps"),  # host memory is filled again before it is copied
     (CUDA % "sample.cu", "    if (lane >= (int)all && lane < CUDA_TOPK) {", "    if (lane > (int)all && lane < CUDA_TOPK) {", "test_emu_sample"),  # a token behind the last of a local top-k
     (CUDA % "common.cuh", "times_sigmoid(x, kd_mul(1.5957691216f,", "times_sigmoid(x, kd_mul(0.79788456f,", "test_emu_gemm"),  # GELU: tanh of half

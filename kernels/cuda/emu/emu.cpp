@@ -35,8 +35,8 @@ void die(const char *what) {
 
 extern "C" void emu_switch(void **save, void *to);
 
-// Saves what the calling convention asks a callee to keep, and continues on another stack: by a jump, as a processor predicts
-// that `ret` goes where the last call came from, and is wrong each time.
+// Saves the callee-saved registers and continues on another stack: by a jump, as a CPU predicts that `ret` goes where the
+// last call came from, and would be wrong each time.
 #if defined(__x86_64__)
 __asm__(".text\n.local emu_switch\n.type emu_switch,@function\nemu_switch:\n"
         "push %rbp\npush %rbx\npush %r12\npush %r13\npush %r14\npush %r15\n"
@@ -66,7 +66,7 @@ UNSANITIZED static void *new_stack(char *top, void (*entry)()) {
     return s;
 }
 #else
-#error "write emu_switch for this processor"
+#error "write emu_switch for this CPU"
 #endif
 
 UNSANITIZED static char *stack_of(const fiber *f) {
@@ -392,7 +392,7 @@ struct keeper {
     ~keeper() {
         if (!context)
             return;
-#if defined(__SANITIZE_ADDRESS__) // whoever gets these addresses next must not inherit marks of our frames
+#if defined(__SANITIZE_ADDRESS__) // the next user of these addresses must not inherit marks of our frames
         __asan_unpoison_memory_region(context->stacks, (size_t)MAX_THREADS * STACK_BYTES);
 #endif
         munmap(context->stacks, (size_t)MAX_THREADS * STACK_BYTES);

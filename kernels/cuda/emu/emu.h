@@ -1,14 +1,11 @@
 // Runs CUDA kernels as host C++: one fiber per CUDA thread, blocks one after another, on the calling thread.
 //
 // Strict on purpose, stricter than a device:
-//   - a collective (shuffle, ballot, ldmatrix, mma) that names a lane which has exited, or that lanes reach
-//   at
+//   - a collective (shuffle, ballot, ldmatrix, mma) that names a lane which has exited, or that lanes reach at
 //     different calls, aborts with block and thread; so does __syncthreads() reached at different source
-//     lines, and a block in which nobody can run;
-//   - an asynchronous copy poisons its destination when it is issued and lands only at the wait for its
-//   group;
-//   - a product of a warpgroup (wgmma) poisons its sums when it is issued; they land at the wait for its
-//   group.
+//     lines, and a block in which no thread can run;
+//   - an asynchronous copy poisons its destination when it is issued and lands only at the wait for its group;
+//   - a wgmma poisons its sums when it is issued; they land at the wait for its group.
 //     It refuses a descriptor that means nothing, memory that its writers did not fence or that is written
 //     while it may be read, registers that are written after the fence or in flight, and warps of a group
 //     that do not do the same;
@@ -118,7 +115,7 @@ void copy_wait(int keep);
 
 typedef float to_float_fn(uint16_t);
 
-// Shared memory as products of warpgroups see it (wgmma.cpp). An address there: bytes from its beginning,
+// Shared memory as wgmmas see it (wgmma.cpp). An address there: bytes from its beginning,
 // which is a multiple of 1,024; a block's memory begins at any multiple of 128.
 uint32_t shared_address(const void *p);
 void shared_fence();

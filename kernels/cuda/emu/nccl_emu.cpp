@@ -139,7 +139,7 @@ void rt_nccl_sum(struct rt_nccl *nccl, void *x, size_t n, bool bf16) {
             else
                 f[at + i] = sum;
         }
-        if (!meet(m, nccl->world)) // before anybody writes the next piece
+        if (!meet(m, nccl->world)) // before a rank writes the next piece
             return rt_fail(nccl->rt, "NCCL: another rank did not come");
     }
 }

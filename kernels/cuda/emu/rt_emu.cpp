@@ -230,7 +230,7 @@ void *rt_alloc(struct rt *rt, size_t bytes) {
     void *p = nullptr;
     if (rt_failed(rt) || bytes > rt->limit - rt->used) // as on a device
         return nullptr;
-    if (dry.memory) { // pages that nobody writes to take no memory
+    if (dry.memory) { // pages that are never written take no memory
         p = mmap(nullptr, HEADER + bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
                  -1, 0);
         if (p == MAP_FAILED)
@@ -348,7 +348,7 @@ static void copy(struct rt *rt, rt_queue on, void *dst, const void *src, size_t 
     queue_work(rt, on, [=] { memcpy(dst, src, bytes); });
     if (is_pinned(host, bytes))
         return;
-    if (getenv("QUIRE_EMULATED_PINNED")) // for tests: nobody waits so
+    if (getenv("QUIRE_EMULATED_PINNED")) // for tests: the host does not wait so
         rt_fail(rt, "a copy has waited for host memory that is not pinned");
     run_until(rt, on, nullptr);
 }
@@ -405,7 +405,7 @@ bool rt_done(struct rt *rt, int slot) {
 
 enum status rt_can_reach(struct rt *rt, int ordinal, struct err *err) {
     (void)rt;
-    const char *alone = getenv("QUIRE_EMULATED_ALONE"); // for tests: nobody reaches this device
+    const char *alone = getenv("QUIRE_EMULATED_ALONE"); // for tests: no other device reaches this one
     if (alone && atoi(alone) == ordinal)
         return err_set(err, STATUS_DEVICE, "device %d is out of reach", ordinal);
     if (ordinal < 0 || ordinal >= rt_num_devices())

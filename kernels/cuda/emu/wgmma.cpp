@@ -331,7 +331,7 @@ void wait(void **keep, unsigned) {
     w->group_end.erase(w->group_end.begin(), w->group_end.begin() + done);
     for (size_t &e : w->group_end)
         e -= end;
-    w->fenced = false; // whoever waited may touch registers now
+    w->fenced = false; // registers are free after the wait
 }
 
 } // namespace

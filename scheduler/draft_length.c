@@ -4,9 +4,10 @@ static const int bounds[DRAFT_COSTS] = {1,  2,  3,  4,   5,   6,   7,   8,   9, 
                                         12, 14, 16, 20,  24,  28,  32,  40,  48,  56,
                                         64, 80, 96, 112, 128, 160, 192, 224, 256, 1 << 30};
 
-// Much later a step may cost less than it did, and drafts may be right more often: what was not tried lately is
-// believed so much cheaper, and a request's record fades, so that now and then one step tries it.
-static const double FADE_A_STEP = 1e-4, MOST_FADE = 0.2, RECORD_FADES = 0.98, FORGET = 0.9, PRIOR_WEIGHT = 2;
+// Much later a step may cost less than it did, and drafts may be right more often. A cost therefore decays by COST_DECAY a
+// step, by MAX_COST_DECAY at most, and a request's record by RECORD_DECAY, so that now and then one step tries it again.
+static const double COST_DECAY = 1e-4, MAX_COST_DECAY = 0.2, RECORD_DECAY = 0.98, FORGET = 0.9,
+                    PRIOR_WEIGHT = 2;
 enum { MOST_DRAFTS = 32 }; // of a step: beyond it the rows are no more for nothing
 enum { FEW_TOKENS = 2 };   // that the draft model is behind after a step
 enum { CHUNK = 64 };       // that it catches up with at once
@@ -57,8 +58,8 @@ static double cost_of(const struct draft_length *d, const struct draft_cost *cos
     while (known > 0 && costs[known].count == 0)
         known--;
     const struct draft_cost *c = &costs[known];
-    double fade = FADE_A_STEP * (double)(d->steps - c->measured);
-    return c->ns * (1 - (fade < MOST_FADE ? fade : MOST_FADE));
+    double decay = COST_DECAY * (double)(d->steps - c->measured);
+    return c->ns * (1 - (decay < MAX_COST_DECAY ? decay : MAX_COST_DECAY));
 }
 
 static float rate_of(const struct draft_length *d, const struct draft_rate *r) {
@@ -150,9 +151,9 @@ void draft_length_choose(struct draft_length *d, int num_rows, struct draft_offe
         offers[order[--num_order]].take--;
     for (int i = 0; i < num_offers; i++)
         if (offers[i].take == 0 && offers[i].num > 0) {
-            rate_add(&offers[i].req->draft_rate, (float)RECORD_FADES, 0, 0);
+            rate_add(&offers[i].req->draft_rate, (float)RECORD_DECAY, 0, 0);
             untried = true;
         }
     if (untried)
-        rate_add(&d->rate, (float)RECORD_FADES, 0, 0);
+        rate_add(&d->rate, (float)RECORD_DECAY, 0, 0);
 }

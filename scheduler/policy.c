@@ -11,9 +11,9 @@
 // hashing that a step does for requests that it does not start.
 enum { MAX_DEFERRED = 32 };
 
-// S13: the least that prompts get in a step, and into how many micro-batches for each plan in flight the
-// backlog of prompts is cut at least.
-enum { MIN_SHARE = 64, SHARES = 4 };
+// S13: prompts get at least MIN_PART tokens of a step; their backlog is cut into at least PARTS micro-batches for each plan
+// in flight.
+enum { MIN_PART = 64, PARTS = 4 };
 
 static int64_t min_int64(int64_t a, int64_t b) { return a < b ? a : b; }
 
@@ -262,7 +262,7 @@ static bool in_round(struct round *t, const struct plan *p, const struct request
     return n > t->waited || (n == t->waited && t->rest-- > 0);
 }
 
-// S15: what a step has for drafts: nothing that anybody else could use.
+// S15: the room that a step has for drafts: only what no other request could use.
 struct draft_room {
     int tokens; // that neither decodes nor prompts take
     int pages;  // that no known token of a running request needs
@@ -314,8 +314,8 @@ static int plan_running(struct scheduler *s, struct plan *p, int max_chunk, bool
     if (decoding > 0)
         budget = min_int(budget, max_chunk);
     if (micro_batches && !s->config.whole) {
-        int64_t share = (backlog + SHARES * depth - 1) / (SHARES * depth);
-        budget = min_int(budget, share < MIN_SHARE ? MIN_SHARE : (int)min_int64(share, INT32_MAX));
+        int64_t part = (backlog + PARTS * depth - 1) / (PARTS * depth);
+        budget = min_int(budget, part < MIN_PART ? MIN_PART : (int)min_int64(part, INT32_MAX));
     }
 
     struct draft_room room = {0};
@@ -400,7 +400,7 @@ static void plan_waiting(struct scheduler *s, struct plan *p, int budget) {
 }
 
 // S14: the copies of recurrent state that the step needs, and snapshots in pages that nobody has taken. Each running
-// request is left one page to grow by, so that a snapshot hardly ever preempts anybody.
+// request is left one page to grow by, so that a snapshot hardly ever preempts a request.
 static void plan_moves(struct scheduler *s, struct plan *p) {
     for (int i = 0; s->kv->has_state && i < p->num_items; i++) {
         struct request *r = p->items[i].req;

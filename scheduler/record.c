@@ -20,7 +20,7 @@ struct record *record_open(const char *path, const struct sched_config *c, int m
         err_set(err, STATUS_NOMEM, "out of memory");
         return NULL;
     }
-    // Prompts and the cache's key are in it: nobody else reads it.
+    // Prompts and the cache's key are in it: only the owner may read it.
     if (append_log_open(&r->log, "record", path, err) != STATUS_OK) {
         free(r);
         return NULL;

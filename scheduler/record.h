@@ -16,7 +16,7 @@
 //
 // With several plans in flight, the outcome of a plan comes after later plans.
 //
-// The file holds the prompts' token ids: whoever asks for it must guard it. Engine thread only.
+// The file holds the prompts' token ids: its owner must guard it. Engine thread only.
 #pragma once
 
 #include "scheduler.h"
@@ -27,7 +27,7 @@ struct record *record_open(const char *path, const struct sched_config *config, 
                            const struct kv_cache *kv, struct err *err);
 void record_add(struct record *r, const struct request *req);
 void record_remove(struct record *r, uint64_t id, enum finish_reason why);
-// NULL: nothing was planned, though plans are in flight: somebody may have been preempted.
+// NULL: nothing was planned, though plans are in flight: a request may have been preempted.
 void record_plan(struct record *r, const struct plan *plan, int max_chunk);
 void record_ready(struct record *r, uint64_t id);
 void record_draft(struct record *r, const struct request *req); // after request_draft()

@@ -24,7 +24,7 @@ struct cancel {
     enum finish_reason why;
 };
 
-struct letter { // one of them
+struct inbox_message { // one of them
     struct request *request;
     struct service_query *query;
 };
@@ -37,7 +37,7 @@ struct service {
     struct drafting drafting;
     struct step_observers observers;
     pthread_t thread;
-    struct mailbox inbox;       // struct letter
+    struct mailbox inbox;       // struct inbox_message
     struct mailbox outbox;      // struct service_event
     struct mailbox answers;     // struct service_query *, answered
     struct id_map requests;     // of the scheduler, by id; engine thread only
@@ -69,7 +69,7 @@ static void put_event(struct service *s, const struct service_event *event) {
     if (s->config.notify)
         s->config.notify(s->config.notify_arg);
     if (!mailbox_put(&s->outbox, event))
-        free(event->vector); // nobody will take it
+        free(event->vector); // no receiver is left
 }
 
 static void leave_queue(struct service *s, struct request *r, int64_t when) {
@@ -153,7 +153,7 @@ static void remove_request(struct service *s, struct request *r, enum finish_rea
 }
 
 static void drain_inbox(struct service *s) {
-    struct letter letter;
+    struct inbox_message message;
     struct request *r;
     // Cancels first, then the inbox, which holds the requests of all of them: none is looked for too early.
     pthread_mutex_lock(&s->cancel_lock);
@@ -163,14 +163,14 @@ static void drain_inbox(struct service *s) {
         id_map_remove(&s->cancelled, s->cancels[i].id);
     s->num_cancels = 0;
     pthread_mutex_unlock(&s->cancel_lock);
-    while (mailbox_take(&s->inbox, &letter, 1) == 1) {
-        if (letter.query) {
+    while (mailbox_take(&s->inbox, &message, 1) == 1) {
+        if (message.query) {
             s->observers.inside.now = clock_now_ns();
-            letter.query->run(letter.query, &s->observers.inside);
-            CHECK(mailbox_try_put(&s->answers, &letter.query)); // it has room for all
+            message.query->run(message.query, &s->observers.inside);
+            CHECK(mailbox_try_put(&s->answers, &message.query)); // it has room for all
             continue;
         }
-        r = letter.request;
+        r = message.request;
         observe_arrival(&s->observers, r);
         if (atomic_load(&s->dead) || sched_add(s->sched, r) != STATUS_OK) {
             put_finish(s, r, FINISH_ERROR); // what is not admissible was refused by service_submit()
@@ -354,8 +354,8 @@ static void *service_run(void *arg) {
         bool idle = num_in_flight(s) == 0;
         if (!idle)
             finish_step(s);
-        // With no step in flight every plan has somebody, so nobody is left, or a mask is late. After a device failure none is
-        // made.
+        // With no step in flight every plan has a request, so no request is left, or a mask is late. After a device failure no
+        // plan is made.
         CHECK(!idle || atomic_load(&s->dead) || sched_idle(s->sched) || sched_num_late(s->sched) > 0);
         publish_stats(s);
         if (s->config.notify)
@@ -423,7 +423,7 @@ struct service *service_open(struct engine *engine, const struct service_config 
     if (!s->cancels || !s->cancels_taken || !s->events ||
         !drafting_init(&s->drafting, engine, c->max_running, config->all_drafts) ||
         !id_map_open(&s->requests, max_live) || !id_map_open(&s->cancelled, (size_t)s->max_cancels) ||
-        mailbox_init(&s->inbox, sizeof(struct letter), max_live + SERVICE_QUERIES) != STATUS_OK ||
+        mailbox_init(&s->inbox, sizeof(struct inbox_message), max_live + SERVICE_QUERIES) != STATUS_OK ||
         mailbox_init(&s->answers, sizeof(struct service_query *), SERVICE_QUERIES) != STATUS_OK ||
         mailbox_init(&s->outbox, sizeof(struct service_event), max_events) != STATUS_OK ||
         !(s->sched = sched_open(&sched, engine_kv(engine), err))) {
@@ -470,7 +470,8 @@ enum status service_submit(struct service *s, struct request *r, struct err *err
         atomic_store(&s->busy_since, r->time_submitted);
     atomic_fetch_add(&s->queued, 1);
     atomic_fetch_add(&s->queued_tokens, r->num_prompt);
-    CHECK(mailbox_try_put(&s->inbox, &(struct letter){.request = r})); // it has room for every live request
+    CHECK(mailbox_try_put(&s->inbox,
+                          &(struct inbox_message){.request = r})); // it has room for every live request
     return STATUS_OK;
 }
 
@@ -494,7 +495,7 @@ enum status service_ask(struct service *s, struct service_query *q) {
         atomic_fetch_sub(&s->asked, 1);
         return STATUS_LIMIT;
     }
-    CHECK(mailbox_try_put(&s->inbox, &(struct letter){.query = q})); // it has room for these, too
+    CHECK(mailbox_try_put(&s->inbox, &(struct inbox_message){.query = q})); // it has room for these, too
     return STATUS_OK;
 }
 

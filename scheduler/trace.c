@@ -72,9 +72,8 @@ void trace_step(struct trace *t, const struct trace_step *s, const struct kv_cac
     const struct plan *plan = &s->plan;
     if (!t->named[s->lane]) {
         fprintf(f,
-                ",\n{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":1,\"tid\":%d,\"args\":{\"name\":\"engine, "
-                "plan in "
-                "flight %d\"}}",
+                ",\n{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":1,\"tid\":%d,"
+                "\"args\":{\"name\":\"engine, in-flight step %d\"}}",
                 s->lane + 1, s->lane + 1);
         t->named[s->lane] = true;
     }

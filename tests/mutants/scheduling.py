@@ -162,7 +162,7 @@ ROWS = [
              "test_simulator"),  # whose turn it is waits for blocks of those whose turn it is not
     (POLICY, "if (r->num_pending > 0 && (!s->config.async || request_sees_tokens(r)))",
              "if (r->num_pending > 0 && request_sees_tokens(r))", "test_simulator"),  # a token that is not back is fed in
-    (POLICY, "budget = min_int(budget, share < MIN_SHARE ? MIN_SHARE : (int)min_int64(share, INT32_MAX));", "",
+    (POLICY, "budget = min_int(budget, part < MIN_PART ? MIN_PART : (int)min_int64(part, INT32_MAX));", "",
              "test_simulator"),  # one plan takes a whole prompt
     (SCHED, "            if (r->num_in_flight == 0) {\n", "            if (r->num_in_flight >= 0) {\n",
             "test_simulator"),  # freed once for each plan

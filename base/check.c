@@ -7,7 +7,7 @@
 
 void check_failed(const char *cond, const char *file, int line) {
     struct pollfd out = {.fd = fileno(stderr), .events = POLLOUT};
-    if (poll(&out, 1, 0) == 1) // a pipe that nobody reads must not keep us alive
+    if (poll(&out, 1, 0) == 1) // a pipe without a reader must not keep us alive
         fprintf(stderr, "level=error check failed: %s at %s:%d\n", cond, file, line);
     abort();
 }

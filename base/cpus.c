@@ -21,7 +21,7 @@ static void read_numbers(const char *folder, const char *name, long long *first,
     fclose(f);
 }
 
-// Lowers *least to the processors whose time a control group may take.
+// Lowers *least to the CPUs whose time a control group may take.
 static void group_quota(void *least, const char *folder) {
     long long time = 0, period = 0, none; // microseconds of time in each period
     read_numbers(folder, "cpu.max", &time, &period);

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-// False for what is no terminal, and for one that names itself dumb. Any thread, while nobody sets the environment.
+// False if it is no terminal, or one that names itself dumb. Any thread, while no thread sets the environment.
 static inline bool terminal_draws(int fd) {
     const char *term = getenv("TERM");
     return isatty(fd) == 1 && !(term && strcmp(term, "dumb") == 0);

@@ -1,4 +1,4 @@
-// A text that somebody else owns.
+// A borrowed text.
 #pragma once
 
 #include <stddef.h>

@@ -12,7 +12,8 @@
 enum { MAX_BYTES = 4 * SOURCE_BYTES }; // of what a constraint is made of
 enum { NUM_MASKS = 256 }; // kept of one constraint: a state's note is the slot of its mask, and 1
 enum { NOTE_LIMIT = -1 }; // or that there is none, MASK_LIMIT
-static const size_t max_states = 8 << 20; // bytes of a matcher's states; beyond it forgets what nobody needs
+static const size_t max_states =
+    8 << 20; // bytes of a matcher's states; beyond it forgets those without users
 static const size_t max_mask_bytes = 4 << 20; // of the masks kept
 
 struct constraint {
@@ -22,7 +23,7 @@ struct constraint {
     pthread_mutex_t lock; // of what `users` says
     pthread_cond_t turn;
     uint64_t users,
-        served; // who uses what is below: in the order in which they came, so that nobody waits for two masks
+        served; // the user of the fields below: in order of arrival, so that none waits for two masks
     struct matcher *matcher;
     struct filter *filters;    // all that live
     uint32_t *masks;           // (num_masks, words) of the states in owners
@@ -30,7 +31,7 @@ struct constraint {
     int num_masks, next_mask;
     size_t words, kept_bytes; // of the states that the last forgetting left
     struct token_walk walk;   // for the mask in slot next_mask
-    struct filter *walker;    // whose it is; NULL: nobody's
+    struct filter *walker;    // its owner; NULL: none
 };
 
 // ---- parts
@@ -345,7 +346,7 @@ static void filter_rollback(void *state, int n) {
     if (n <= 0)
         return;
     CHECK((size_t)n <= f->num_states);
-    enter(f->c); // whoever forgets states writes to these
+    enter(f->c); // forgetting states writes to these
     f->num -= (size_t)n;
     f->num_states -= (size_t)n;
     f->state = f->states[f->num % MAX_DRAFTS];

@@ -55,7 +55,7 @@ void gb_define(struct grammar_builder *b, expr rule, expr body);
 // ---- JSON
 
 void gb_json_style(struct grammar_builder *b, const struct json_style *style); // before the first of these
-// How the next of these are written, until told anew; NULL: as JSON. Borrowed until then.
+// Sets how the next of these are written, until the next call; NULL: as JSON. Borrowed until then.
 void gb_json_literals(struct grammar_builder *b, const struct grammar_literals *l);
 
 expr gb_json_blanks(struct grammar_builder *b);

@@ -37,7 +37,7 @@ struct matcher {
     struct edge *edges; // (num_states, num_classes)
     int32_t *notes;     // (num_states)
     struct thread *threads;
-    struct match_frame *frames; // [0]: nobody waits
+    struct match_frame *frames; // [0]: the empty stack
     uint64_t *sets;             // of kinds seen: (num_words) each as its object needs
     size_t num_states, cap_states, num_threads, cap_threads, num_frames, cap_frames, num_sets, cap_sets,
         cap_edges, cap_notes;
@@ -132,7 +132,7 @@ static int32_t frame_number(struct matcher *m, const struct match_frame *f) {
     return (int32_t)m->num_frames++;
 }
 
-// Nobody has to be told where nothing is left to do but to return.
+// Tail calls need no frame: an NFA state that only returns adds none.
 static int32_t push_return(struct matcher *m, int32_t nfa, int32_t stack) {
     if (m->g->nfa[nfa].kind == NFA_RETURN)
         return stack;

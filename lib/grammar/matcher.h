@@ -2,7 +2,7 @@
 // a numbered state, so that the same set is worked out once and afterwards a step is a look into a table (a
 // deterministic automaton that is built as it is used).
 //
-// A matcher has one user at a time. States are numbers until matcher_keep() forgets those that nobody needs.
+// A matcher has one user at a time. A state keeps its number until matcher_keep() forgets states without users.
 #pragma once
 
 #include "network.h"

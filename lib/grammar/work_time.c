@@ -8,7 +8,7 @@ enum { CALLS_A_LOOK = 64 };
 static _Thread_local struct {
     int64_t end_ns; // 0: no bound
     int calls;
-    const atomic_bool *stop; // NULL: nobody stops it
+    const atomic_bool *stop; // NULL: nothing stops it
 } work;
 
 static int64_t cpu_ns(void) {

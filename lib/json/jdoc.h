@@ -2,7 +2,7 @@
 //
 // A text is hostile until proved otherwise: its size and depth are bounded by the caller and JDOC_MAX_DEPTH, memory by
 // its size (16 bytes for at least two of the text), no key may be there twice, strings are UTF-8. NaN and Infinity,
-// which Python writes, are numbers; who reads one where a finite number is expected is told so, with its byte.
+// which Python writes, are numbers; reading one as a finite number fails with its byte.
 #pragma once
 
 #include "status.h"

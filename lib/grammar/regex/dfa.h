@@ -22,7 +22,7 @@ struct dfa {
     int num_classes; // bytes that no state tells apart share one
     uint8_t class_of[256];
     int32_t *next;  // (num_states, num_classes) the state, or DFA_DEAD
-    int32_t *label; // (num_states) -1: text may not end here; else which text it is, 0 where nobody asks
+    int32_t *label; // (num_states) -1: text may not end here; else the number of the text, 0 if unused
 };
 
 void dfa_free(struct dfa *d); // NULL is allowed

@@ -242,7 +242,7 @@ static inline const struct jdoc_value *atom_node(const struct schema *s, atom a)
 }
 goal schema_goal(struct schema *s, const atom *atoms, int n); // -1: failed
 goal schema_goal_and(struct schema *s, goal g, atom a);
-bool goal_is_empty(struct schema *s, goal g); // proved; false: it may have a value, or nobody knows
+bool goal_is_empty(struct schema *s, goal g); // proved; false: it may have a value, or that is unknown
 bool goal_is_empty_of(struct schema *s, goal g, enum json_type type);
 // The forms of a goal; false: failed, with s->err.
 bool goal_forms(struct schema *s, goal g, enum json_type type, const struct form **forms);

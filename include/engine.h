@@ -53,7 +53,7 @@ struct engine_config {
     // A smaller model with the same tokenizer, which drafts what this one verifies (engine_draft()); NULL: none. On CPUs,
     // in one process.
     const char *draft_path;
-    struct processes *processes; // who share the model with this process, borrowed; NULL: nobody
+    struct processes *processes; // the processes that share the model, borrowed; NULL: this one alone
     void (*progress)(void *arg, double fraction); // while weights load, or NULL; main thread
     void *progress_arg;
 };

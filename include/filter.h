@@ -44,7 +44,7 @@ struct drafter {
 };
 
 // Tokens by their text; tokenizer_vocabulary() gives a model's. Immutable: any thread calls the functions, with `state`,
-// which outlives whoever got the struct, as do the bytes that they give.
+// which outlives every copy of the struct, as do the bytes that they give.
 struct vocabulary {
     const void *state;
     int size; // tokens are 0..size - 1

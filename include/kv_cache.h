@@ -136,7 +136,7 @@ void kv_seq_init(struct kv_seq *seq, block_id *ids, int cap);
 
 // ---- how much
 
-// Free pages that are promised to nobody.
+// Free pages that are not promised to a sequence.
 static inline int kv_available(const struct kv_cache *kv) { return kv->num_free - kv->num_reserved; }
 
 // Blocks of a table that covers num_tokens (>= 0).
@@ -217,7 +217,7 @@ void kv_publish(struct kv_cache *kv, struct kv_seq *seq, struct kv_hash root, co
 
 // Promises the sequence every page that it still takes on its way to num_tokens, so that no kv_grow() up to there fails,
 // whatever others do. False, and nothing changes, for want of free blocks. Pages that it will give back on the way count
-// for it only if nobody shares them; from now on nobody will.
+// for it only if no sequence shares them; from now on none will.
 bool kv_reserve(struct kv_cache *kv, struct kv_seq *seq, int num_tokens);
 
 // Grows the tables to cover num_tokens, or changes nothing and returns false for want of free blocks. Reuses

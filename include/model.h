@@ -238,7 +238,7 @@ struct model_config {
     enum pooling pooling;      // other than NONE, never RANK: the head is not loaded, no token is sampled
     enum pooling rank_pooling; // of what goes into a classifier
     bool ranks;                // it does: a pair of texts gets a score
-    bool raw_vectors;          // whoever made it takes vectors as they are, not of length 1
+    bool raw_vectors;          // vectors are used as they are, not scaled to length 1
 
     int num_attn, num_ffn, num_mix, num_ropes, num_groups;
     int kv_layers;    // places of a page for keys and values of a layer: the most of any group

@@ -13,7 +13,7 @@ extern "C" {
 struct quantize_config {
     const char *in, *out; // GGUF files
     const char *type;     // see quantize_types(), in any case
-    int num_threads;      // 0: the processors this process may use
+    int num_threads;      // 0: the CPUs this process may use
     bool pure;            // every matrix in that type: no better one for the head, none mixed in
     // Called on the calling thread, a few times a second or more often, or NULL. false ends the work with
     // STATUS_CANCELLED.

@@ -331,7 +331,7 @@ static enum status load_into(const struct engine *e, const struct engine_config 
     return err_set(err, st, "the model has no room (%s)" WAYS_OUT, cause.msg);
 }
 
-// Where nobody named a device, a model that CUDA's does not take (experts with gate and up of unlike types) runs
+// If the user named no device, a model that CUDA's does not take (experts with gate and up of unlike types) runs
 // on the CPU.
 static enum status load_weights(struct engine *e, const struct engine_config *c, struct ranks_config *config,
                                 enum dtype floats, bool choose, struct err *err) {
@@ -581,7 +581,7 @@ void engine_close(struct engine *e) {
     if (e->open && e->processes && processes_index(e->processes) == 0)
         workers_stop(&e->workers);
     adapters_destroy(&e->adapters);
-    ranks_close(e->ranks); // first: steps that nobody collected still read their batches
+    ranks_close(e->ranks); // first: steps that were not collected still read their batches
     mask_worker_close(&e->masks);
     for (int i = 0; i < PLAN_MAX_DEPTH; i++)
         batch_destroy(&e->steps[i].batch);
@@ -681,7 +681,7 @@ enum status engine_collect(struct engine *e, struct step_result *result, struct 
     CHECK(e->num_in_flight > 0 && step->plan);
     *result = nothing;
     enum status status = ranks_sync(e->ranks, &out, err);
-    // A device that failed may not have waited. Nobody may free a request while its filter is being asked.
+    // A device that failed may not have waited. The caller must not free a request while its filter is being asked.
     if (e->masks.posted > 0)
         mask_worker_wait(&e->masks, status == STATUS_OK ? step->batch.ticket : e->masks.posted);
     if (status == STATUS_OK) {

@@ -19,7 +19,7 @@ struct mask_worker {
     struct late_list late, ready;
     const struct request *working; // on the late mask of this one
     bool unwanted;                 // which is to be forgotten
-    void (*notify)(void *arg);     // a late mask is there; NULL: nobody asks
+    void (*notify)(void *arg);     // called when a late mask is there; NULL: not called
     void *notify_arg;
     struct batch *batches[PLAN_MAX_DEPTH]; // of ticket t: at t modulo their number
     uint64_t posted, computed;             // tickets given, and those whose masks are there

@@ -60,7 +60,7 @@ enum status settings_pooling(const char *name, struct model_config *model, struc
 }
 
 void settings_batch(struct engine_config *c, bool gpu, bool encoder, int *max_model_len) {
-    enum { MAX_TEXT = 8192 }; // of an encoder where nobody says how long texts are
+    enum { MAX_TEXT = 8192 }; // of an encoder, if no length of texts is configured
     int seqs = gpu ? 256 : 64, tokens = gpu ? 2048 : 512;
     bool asked = c->max_num_batched_tokens > 0;
     if (!asked)

@@ -1,5 +1,5 @@
 // Steps before the first request, so that it finds a device warm: kernels are loaded, algorithms of GEMMs chosen, CUDA
-// graphs captured. They write no page of the KV cache, but states of recurrent layers, which nobody has yet.
+// graphs captured. They write no page of the KV cache, but states of recurrent layers, which no sequence has yet.
 #pragma once
 
 #include "ranks/ranks.h"

@@ -28,7 +28,7 @@ static bool read_factors(struct config_reader *r, const char *name, const float 
     return true;
 }
 
-// Llama 3's scaling, worked out by whoever made the file, or LongRoPE's.
+// Reads factors of each frequency from tensors: Llama 3's scaling, computed when the file was made, or LongRoPE's.
 static bool read_freq_factors(struct config_reader *r) {
     struct rope_config *rope = &r->h.rope;
     const char *const names[2] = {ROPE_SHORT_FACTORS, ROPE_LONG_FACTORS};

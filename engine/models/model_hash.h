@@ -6,7 +6,7 @@
 enum { MODEL_HASH_BYTES = 33 }; // with the NUL
 
 // Reads the whole file. A change within any eight bytes always gives another hash, any other change does but for one
-// in 2^64; it does not protect against somebody who makes files for it. STATUS_IO, STATUS_NOMEM.
+// in 2^64; it does not protect against files made for it. STATUS_IO, STATUS_NOMEM.
 enum status model_hash_file(const struct model_file *f, char text[MODEL_HASH_BYTES], struct err *err);
 // The same of bytes in memory, for tests: n is a multiple of 64 but for the last call.
 struct model_hash {

@@ -383,7 +383,7 @@ static enum status put_tensors(struct quantize_job *job) {
 
 // ---- files
 
-// A name beside the output that nobody has; the file system is the same, so that it can be renamed.
+// A free name beside the output; the file system is the same, so that it can be renamed.
 static enum status open_temporary(struct quantize_job *job) {
     const char *out = job->config->out;
     for (int i = 0; i < 100; i++) {

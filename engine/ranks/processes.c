@@ -49,7 +49,7 @@ _Static_assert(SILENT_TURNS *TURN_MS + HEARTBEAT_TURNS * TURN_MS < 10000,
 // The first message of every process, of this size in every version, so that versions can be compared.
 struct handshake {
     char protocol[PROTOCOL_BYTES], version[VERSION_BYTES], host[HOST_BYTES];
-    cpu_set_t processors;
+    cpu_set_t cpus;
     char boot[BOOT_BYTES];  // of the kernel that runs it; "": not known
     uint64_t pid_namespace; // in which pid is its number; 0: not known
     int64_t pid;
@@ -324,7 +324,7 @@ static enum status exchange_handshakes(struct processes *p, struct err *err) {
     snprintf(mine.version, sizeof mine.version, "%s", build_version);
     snprintf(mine.build_id, sizeof mine.build_id, "%s", build_id);
     gethostname(mine.host, sizeof mine.host - 1);
-    sched_getaffinity(0, sizeof mine.processors, &mine.processors);
+    sched_getaffinity(0, sizeof mine.cpus, &mine.cpus);
     fill_location(&mine);
     int me = processes_index(p);
     snprintf(p->handshake[me].host, sizeof p->handshake[me].host, "%s", mine.host);
@@ -523,7 +523,7 @@ int processes_on_cpus(const struct processes *p) {
     const struct handshake *mine = &p->handshake[processes_index(p)];
     int n = 0;
     for (int i = 0; i < processes_count(p); i++)
-        n += same_machine(p, i) && CPU_EQUAL(&p->handshake[i].processors, &mine->processors);
+        n += same_machine(p, i) && CPU_EQUAL(&p->handshake[i].cpus, &mine->cpus);
     return n;
 }
 

@@ -1,4 +1,4 @@
-// Stop strings on the engine thread: a detok whose text nobody reads.
+// Stop strings on the engine thread: a detok whose text is not used.
 #include "text.h"
 
 #include <stdlib.h>

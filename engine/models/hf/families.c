@@ -26,7 +26,7 @@ static const struct hf_key all_keys[] = {
     {"use_sliding_window", NULL, HF_INT},
     {"max_window_layers", NULL, HF_INT},
     {"layer_types", NULL, HF_INT},
-    // of no account: the tensors say whether there are biases; the rest is for training or for other code
+    // without effect: the tensors show whether there are biases; the rest is for training or for other code
     {"quantization_config", NULL, HF_INT},
     {"attention_bias", NULL, HF_INT},
     {"attention_dropout", NULL, HF_INT},

@@ -206,7 +206,7 @@ static const struct hf_key gemma3n_keys[] = {
     {"altup_active_idx", "altup.active_idx", HF_INT},
     {"altup_correct_scale", "true", HF_ONLY},
     {"activation_sparsity_pattern", NULL, HF_FLOAT}, // read_sparsity()
-    // of no account: transformers clips in training alone (Gemma3nTextAltUp), so files are within the clip; the
+    // without effect: transformers clips in training alone (Gemma3nTextAltUp), so files are within the clip; the
     // others are of training, too, or said by tensors
     {"altup_coef_clip", NULL, HF_INT},
     {"altup_lr_multiplier", NULL, HF_INT},

@@ -52,8 +52,7 @@ static void add_key(struct hf_keys *keys, const char *name, const char *label, s
 }
 
 void hf_int(struct hf_keys *keys, const char *name, int64_t v, const char *label) {
-    bool small =
-        v >= 0 && v <= UINT32_MAX; // as llama.cpp reads sizes, for whoever writes the keys to a GGUF file
+    bool small = v >= 0 && v <= UINT32_MAX; // as llama.cpp reads sizes, if the keys go to a GGUF file
     add_key(keys, name, label, (struct meta){.type = small ? META_U32 : META_I64, .count = 1}, &v,
             small ? 4 : 8);
 }

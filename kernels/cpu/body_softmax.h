@@ -63,7 +63,7 @@ INLINE size_t kv_tile_bytes(int dim, enum dtype dtype) {
 struct attn_probs {
     float *p;             // (queries, 64) scores, then probabilities
     uint16_t *pairs;      // (queries, 64) the same as bf16, where values are multiplied in pairs
-    float rescale[LANES]; // what each query's out so far is multiplied by
+    float rescale[LANES]; // rescale factor of each query's out so far
     struct prefetch_cursor prefetch;
 };
 

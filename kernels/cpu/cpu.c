@@ -533,7 +533,7 @@ static void cpu_attn_decode(struct device *dev, const struct layer *layer, const
 struct add_rows {
     struct device *dev;
     float *second; // as many rows, added to the partial ones; or NULL
-    // whose expert_post_norm and shared_post_norm first normalise partial and second; or NULL
+    // its expert_post_norm and shared_post_norm first normalise partial and second; or NULL
     const struct layer *own;
     const float *bias;         // or NULL
     const struct weight *norm; // or NULL

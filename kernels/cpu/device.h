@@ -93,7 +93,7 @@ struct lora_rows { // of a step, those that have an adapter (lora.c)
     uint16_t *low_bf16; // the same, rounded
 };
 
-struct cpu_result { // what step_out points to
+struct cpu_result { // step_out points to these
     int32_t *ids, *rank, *top_ids;
     float *logprob, *share, *top_logprobs, *logits, *hidden;
     uint8_t *failed;
@@ -164,7 +164,7 @@ struct device {
     float *before;  // (T, D) with parallel blocks: the residual stream without attention's part
     struct head_ranks *head;   // with ranks: scratch of head.c
     struct attn_scratch *attn; // (threads)
-    float *attn_partials;      // what decode over long contexts keeps of each chunk
+    float *attn_partials;      // partials of decode's chunks over long contexts
     struct sampler **samplers; // (threads)
     struct region kv;          // kv.h
     struct rope_table ropes[MODEL_MAX_ROPES];

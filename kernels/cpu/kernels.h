@@ -161,7 +161,7 @@ enum { MAX_BLOCK_BYTES = sizeof(struct weight_q6k) };
 
 // Prefetches of a tile while it is computed; they change no result.
 struct prefetch {
-    uintptr_t at; // what goes with block 0: any address, also past all weights
+    uintptr_t at; // the address for block 0: any, also past all weights
     size_t step;  // bytes for each block; 0: nothing
     // Tiles of up to FEW_TOKENS tokens: bytes from one panel to the other. Tiles that go through both panels at once
     // prefetch both, and from block `turn` on, where a panel ends, the next pair's.

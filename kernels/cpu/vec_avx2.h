@@ -123,7 +123,7 @@ VEC_INLINE struct v16 v16_round(struct v16 x) {
     return (struct v16){_mm256_round_ps(x.a, NEAREST), _mm256_round_ps(x.b, NEAREST)};
 }
 VEC_INLINE struct v16 v16_times_power(struct v16 x, struct v16 n) {
-    __m256 one = _mm256_set1_ps(0x1.8p23f); // what m256_power() reads n from
+    __m256 one = _mm256_set1_ps(0x1.8p23f); // m256_power() reads n from these bits
     return (struct v16){_mm256_mul_ps(x.a, m256_power(_mm256_add_ps(n.a, one))),
                         _mm256_mul_ps(x.b, m256_power(_mm256_add_ps(n.b, one)))};
 }

@@ -141,7 +141,7 @@ static inline struct v16 v16_round(struct v16 x) {
     return (struct v16){vrndnq_f32(x.a), vrndnq_f32(x.b), vrndnq_f32(x.c), vrndnq_f32(x.d)};
 }
 static inline struct v16 v16_times_power(struct v16 x, struct v16 n) {
-    return v16_mul(x, v16_power(v16_add(n, v16_set1(0x1.8p23f)))); // what v16_power() reads n from
+    return v16_mul(x, v16_power(v16_add(n, v16_set1(0x1.8p23f)))); // v16_power() reads n from these bits
 }
 static inline float v16_sum(struct v16 x) {
     float32x4_t c = vaddq_f32(vaddq_f32(x.a, x.c), vaddq_f32(x.b, x.d));

@@ -21,7 +21,7 @@ struct peers {
     pthread_t watcher;            // of processes
     bool watched, closing;
     int begin[COMM_MAX_SUM + 1]; // tokens of the head that ranks hold
-    size_t two_shots;            // what they must save, as in cuda_two_shots()
+    size_t two_shots;            // bytes that they must save, as in cuda_two_shots()
     struct rt_nccl *nccl;        // or NULL
     // On the device:
     struct cuda_peers barrier;
@@ -41,7 +41,7 @@ struct weight {
     struct cuda_matrix matrix[3];
     int rows[3], column[3];
     bool interleaved;              // gate and up in one matrix: 8 gates, 8 ups
-    int num_experts;               // whose matrices stand one below the other; 0: it is of none
+    int num_experts;               // experts with matrices one below the other; 0: it has none
     struct cuda_segments segments; // of a row-parallel matrix that ranks share, with `--exact`
     float *bias;                   // of all columns, or NULL
     void *table;                   // EMBED: rows as in the file; NORM, SINKS: F32
@@ -197,7 +197,7 @@ struct device {
     uint32_t *seen, stamp;
     struct step_work work; // of the step that is being queued
     const struct step *step;
-    // whose launches this step makes, to be captured or, before that, to load their kernels; or NULL
+    // this step makes its launches, to be captured or, before that, to load their kernels; or NULL
     struct graph *bucket;
     bool capturing;
     struct graph graphs[CUDA_MAX_GRAPHS];

@@ -140,7 +140,7 @@ static void combine_ranks(struct device *dev, const struct weight *w, struct cud
         cuda_peers_sum(dev, w, a.y, a.add, a.bias, a.rows);
         return;
     }
-    cuda_peers_sum(dev, w, dev->experts.out, false, NULL, a.rows); // whose slots have been read
+    cuda_peers_sum(dev, w, dev->experts.out, false, NULL, a.rows); // its slots have been read
     a.experts = NULL;
     cuda_combine(dev->rt, &a);
 }

@@ -163,7 +163,7 @@ enum status cuda_peers_wait(struct device *dev, int slot, struct err *err) {
 
 // ---- finding each other
 
-struct peer_info { // what a rank tells the others of itself
+struct peer_info {                                                          // sent by each rank to the others
     unsigned char uuid[sizeof((struct rt_info *)0)->uuid], name[RT_SHARED]; // of the device, and of the arena
     bool apart;
     size_t two_shots;

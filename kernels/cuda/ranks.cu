@@ -16,7 +16,7 @@ enum { PEER_THREADS = 512 };
 
 // Whether the twins of this block have come to the epoch, on all ranks. arrived: shared.
 KD_FN bool peer_barrier(const struct cuda_peers &g, uint32_t epoch, int *arrived) {
-    __syncthreads(); // what this block has read comes before its flag
+    __syncthreads(); // this block's reads come before its flag
     if (kd_warp() == 0) {
         int lane = kd_lane();
         size_t row = (size_t)blockIdx.x * COMM_MAX_SUM;

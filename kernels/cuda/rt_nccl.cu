@@ -14,7 +14,7 @@ struct group_name { // ncclUniqueId, given by value
     char internal[RT_NCCL_ID];
 };
 using nccl_result = int; // ncclResult_t
-struct group_comm;       // what ncclComm_t points to
+struct group_comm;       // ncclComm_t points to it
 // ncclSuccess, ncclSum, ncclFloat32, ncclBfloat16; of the version
 enum { SUCCESS = 0, SUM = 0, FLOAT32 = 7, BFLOAT16 = 9, MAJOR = 2, OLDEST = 21000 };
 

@@ -3,7 +3,7 @@
 
 #include "rt.h"
 
-struct CUstream_st; // what cudaStream_t points to
+struct CUstream_st; // cudaStream_t points to it
 
 // The stream, and the device made that of the calling thread; NULL once anything has failed.
 struct CUstream_st *rt_stream(struct rt *rt);

@@ -17,7 +17,7 @@ enum {
     BEST_GROUPS = 64 // that are listed for the best tokens of a row: more are there only with ties
 };
 
-typedef unsigned long long mass_t; // what atomicAdd() takes
+typedef unsigned long long mass_t; // a type of atomicAdd()
 
 // ---- the order of logits as integers; -0 and +0 are equal
 
@@ -39,7 +39,7 @@ struct view {
     uint32_t last_key;       // kept: greater keys, and equal ones up to last_id
     int last_id;
     bool by_mass;          // an element counts its unnormalised probability, else 1
-    const uint64_t *parts; // what count_rows has counted of the row, by slice; NULL: nothing
+    const uint64_t *parts; // count_rows' counts of the row, by slice; NULL: none
 };
 
 // Groups of a slice of a row.

@@ -23,7 +23,7 @@ struct weight {
     int64_t total; // as in weight_desc
 };
 
-struct ref_result { // what step_out points to
+struct ref_result { // step_out points to these
     int32_t *ids, *rank, *top_ids;
     float *logprob, *share, *top_logprobs, *logits, *hidden;
     uint8_t *failed;

@@ -98,7 +98,7 @@ ROWS = [
     (CUDA % "work.c", "    sort_tiles(a, c->tile_rows, tiles, n);\n", "    sort_tiles(a, c->tile_rows, tiles, 0);\n", "test_emu_work"),  # the lightest tile of a long prompt comes before the heaviest of others
     (CUDA % "work.c", "kv_first_seen(t->position + t->first / a->group, a->window, a->chunked);", "t->position;", "test_emu_work"),  # what a tile reads, without its window
     (CUDA % "emu/wgmma.cpp", "return at ^ ((at >> 7 & (w - 1)) << 4);", "return at;", "test_emu_intrinsics"),  # emulator: no swizzle
-    (CUDA % "emu/wgmma.cpp", "        memset(s.d[l], 0xff, sizeof(float) * (size_t)(n / 2)); // what was there must not look valid\n", "", "test_emu_intrinsics"),  # emulator: sums can be read in flight
+    (CUDA % "emu/wgmma.cpp", "        memset(s.d[l], 0xff, sizeof(float) * (size_t)(n / 2)); // the old sums must not look valid\n", "", "test_emu_intrinsics"),  # emulator: sums can be read in flight
     (CUDA % "emu/wgmma.cpp", "    w->fenced = false; // registers are free after the wait\n", "", "test_emu_intrinsics"),  # emulator: one fence is enough
     (CUDA % "emu/wgmma.cpp", "if (b->writer[l.piece] == l.number)", "if (l.number == 0)", "test_emu_attention"),  # emulator: fences are not seen
     (CUDA % "emu/wgmma.cpp", "if (r.known && r.n == n && digest(r) != r.fenced)", "if (false)", "test_emu_intrinsics"),  # emulator: registers written behind the fence
@@ -346,5 +346,5 @@ ROWS = [
     (CUDA % "attn_wgmma.cu", "a.chunked).begin;\n    int tile", "a.chunked).begin / 2;\n    int tile", "test_emu_attention"),  # wgmma: the same
     (ENGINE, "    if ((named || backend_cuda_at_hand()) &&", "    if (backend_cuda_at_hand() &&", "test_emu_load"),  # auto falls back without a word
     (ENGINE, "    depth = depth < PLAN_MAX_DEPTH ? depth : PLAN_MAX_DEPTH; // there may be more stages\n", "", "test_ranks"),  # as many plans as stages
-    (CUDA % "emu/emu.cpp", "    memset(dst, 0xff, (size_t)bytes); // what was there must not look valid\n", "", "test_emu_intrinsics"),  # a copy lands before it is waited for
+    (CUDA % "emu/emu.cpp", "    memset(dst, 0xff, (size_t)bytes); // the old bytes must not look valid\n", "", "test_emu_intrinsics"),  # a copy lands before it is waited for
 ]

@@ -246,7 +246,7 @@ void copy_async(void *dst, const void *src, int bytes, bool ok) {
         die("too many asynchronous copies in flight");
     if (((uintptr_t)dst | (uintptr_t)src) & (uintptr_t)(bytes - 1))
         die("an asynchronous copy is not aligned");
-    memset(dst, 0xff, (size_t)bytes); // what was there must not look valid
+    memset(dst, 0xff, (size_t)bytes); // the old bytes must not look valid
     mine()->all[f->num_copies++] = {dst, ok ? src : nullptr, bytes,
                                     watching ? watching->copy_issued(dst, bytes) : 0};
 }

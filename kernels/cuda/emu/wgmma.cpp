@@ -243,7 +243,7 @@ int find_sums(warp_state *w, const wgmma_args *const args[WARP]) {
     for (int l = 0; l < WARP; l++) {
         for (int e = 0; e < n / 2; e++)
             s.value[(size_t)sum_place(l, e, n)] = s.d[l][e];
-        memset(s.d[l], 0xff, sizeof(float) * (size_t)(n / 2)); // what was there must not look valid
+        memset(s.d[l], 0xff, sizeof(float) * (size_t)(n / 2)); // the old sums must not look valid
     }
     return place;
 }

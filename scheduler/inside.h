@@ -11,7 +11,7 @@ struct past_prompt {
     uint64_t id;
     int num_prompt, num_cached, num_next;
     bool all_rows;
-    struct kv_hash parent; // of what follows the match: the num_next tokens of past_tokens
+    struct kv_hash parent; // of the tokens behind the match: the num_next of past_tokens
     struct kv_ending ending;
 };
 

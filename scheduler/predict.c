@@ -48,7 +48,7 @@ void predict_add_step(struct predictor *p, const struct step_shape *shape, int64
             px[i] += p->spread[i][j] * x[j];
         norm += x[i] * px[i];
         error -= x[i] * p->weight[i];
-        if (p->spread[i][i] > p->start[i]) // what no step tells apart is not forgotten without end
+        if (p->spread[i][i] > p->start[i]) // bounds the forgetting of terms that no step tells apart
             forget = 1;
     }
     for (int i = 0; i < PREDICT_TERMS; i++) {

@@ -38,7 +38,7 @@ static void look_back(struct prompt_view *v, const struct service_inside *in) {
     v->cached[0] = p->num_cached;
     v->all_rows = p->all_rows;
     v->ending = p->ending;
-    kv_compare(in->kv, p->parent, tokens, &v->ending); // what differed is still there, or is not
+    kv_compare(in->kv, p->parent, tokens, &v->ending); // the block that differed is still there, or not
     if (v->ending.why == KV_END_DIFFERS)
         v->token = tokens[v->ending.same];
 }

@@ -165,7 +165,7 @@ int request_draft(struct request *r, const token_id *drafts, int n) {
     int room = r->max_tokens - r->num_tokens - 1; // the row of the last draft samples one more token
     if (r->state != REQUEST_RUNNING || r->num_in_flight > 0 || !request_sees_tokens(r))
         room = 0;
-    if (r->sampling.mirostat_tau > 0) // what a draft costs is known when its token is
+    if (r->sampling.mirostat_tau > 0) // a draft's surprise is known only when its token is
         room = 0;
     room = room < MAX_DRAFTS ? room : MAX_DRAFTS;
     n = n < room ? n : room;

@@ -55,7 +55,7 @@ struct service {
     atomic_int queued;          // of those, the ones that never ran
     atomic_llong queued_tokens; // their prompts
     atomic_llong busy_since;    // monotonic ns of the last submission that found nothing live
-    atomic_llong expected_ns;   // what the steps in flight should take
+    atomic_llong expected_ns;   // predicted time of the steps in flight
     atomic_int asked;           // queries whose done() has not been called
     atomic_bool stopping, dead;
 };
@@ -173,7 +173,7 @@ static void drain_inbox(struct service *s) {
         r = message.request;
         observe_arrival(&s->observers, r);
         if (atomic_load(&s->dead) || sched_add(s->sched, r) != STATUS_OK) {
-            put_finish(s, r, FINISH_ERROR); // what is not admissible was refused by service_submit()
+            put_finish(s, r, FINISH_ERROR); // service_submit() refused inadmissible ones
             continue;
         }
         id_map_put(&s->requests, r->id, r);

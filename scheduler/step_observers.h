@@ -18,7 +18,7 @@ struct step_observers {
     struct record *record;
     struct trace *trace;
     struct service_stats stats;   // counters since the start; the rest is of the last observe_stats()
-    struct service_inside inside; // what queries see
+    struct service_inside inside; // the state that queries read
     // The step that ends now: its times, its shape, and the tokens generated before it.
     struct trace_step step;
     struct step_shape shape;

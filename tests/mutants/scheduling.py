@@ -179,7 +179,7 @@ ROWS = [
     (CUDA % "sample_chain.cuh", "bool left = (mass_t)i < n;", "bool left = (mass_t)i <= n;", "test_emu_sample"),  # one more than are left
     (SAMPLER, "row->num_logprobs >= 0 || logits_row_has_chain(row))", "row->num_logprobs >= 0)", "test_ranks"),  # ranks sample from a part
     ("kernels/cuda/sample_chain.cuh", "id > c.far_id", "id >= c.far_id", "test_emu_sample"),  # typical loses the last of its tokens
-    ("scheduler/request.c", "    if (r->sampling.mirostat_tau > 0) // what a draft costs is known when its token is\n        room = 0;\n", "",
+    ("scheduler/request.c", "    if (r->sampling.mirostat_tau > 0) // a draft's surprise is known only when its token is\n        room = 0;\n", "",
                             "test_scheduler"),  # drafts are judged by an old surprise
     # ---- what a request's own tokens say
     ("engine/token_history.c", "len = len < reach ? len : reach;", "", "test_token_history"),  # breakers break nothing

@@ -45,7 +45,7 @@ static int whole(float x, int low, int high) { // nearest
 ALWAYS_INLINE void round_all(float *q, const float *x, int n, float offset, float inverse, float low,
                              float high) {
     for (int i = 0; i < n; i++) {
-        float t = ((x[i] + offset) * inverse + magic) - magic; // what is too large to round is cut below
+        float t = ((x[i] + offset) * inverse + magic) - magic; // values too large to round are cut below
         t = t > low ? t : low;
         q[i] = t < high ? t : high;
     }

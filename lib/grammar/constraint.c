@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_BYTES = 4 * SOURCE_BYTES }; // of what a constraint is made of
+enum { MAX_BYTES = 4 * SOURCE_BYTES }; // of a constraint's sources
 enum { NUM_MASKS = 256 }; // kept of one constraint: a state's note is the slot of its mask, and 1
 enum { NOTE_LIMIT = -1 }; // or that there is none, MASK_LIMIT
 static const size_t max_states =
@@ -20,7 +20,7 @@ struct constraint {
     atomic_int references;
     struct grammar *grammar;
     const struct token_trie *trie;
-    pthread_mutex_t lock; // of what `users` says
+    pthread_mutex_t lock; // guards `users`, and by it the fields below
     pthread_cond_t turn;
     uint64_t users,
         served; // the user of the fields below: in order of arrival, so that none waits for two masks

@@ -44,7 +44,7 @@ struct grammar_part {
         GRAMMAR_TEXT,    // text, as it is
         GRAMMAR_TOKEN,   // one control token, which is no text
         GRAMMAR_WITHOUT, // any text in which none of the texts of (num) parts occurs
-        GRAMMAR_SOURCE,  // what `text`, in a language, allows
+        GRAMMAR_SOURCE,  // the texts that `text`, in a language, allows
         GRAMMAR_BLANKS,  // as JSON allows them
         GRAMMAR_SEQ,     // (num) parts one after another
         GRAMMAR_ANY_OF,  // one of (num) parts
@@ -85,11 +85,11 @@ struct drafter *constraint_drafter(const struct token_filter *f);
 // A filter that lets a model reason in so many tokens, and then allows nothing but the text that ends it.
 struct budget_params {
     struct vocabulary vocabulary; // its state outlives the filter
-    const char *open, *close;     // what begins and ends reasoning; close of at most 63 bytes
-    const char *closing; // what is written when the tokens are spent: ends with close, or what stands for it
-    bool inside;         // the prompt has begun it
-    int max_tokens;      // >= 0
-    struct token_filter *inner; // what else has to hold, taken over; it rolls back. NULL: nothing
+    const char *open, *close;     // marks around reasoning; close of at most 63 bytes
+    const char *closing;        // text written when the tokens are spent: ends with close, or its substitute
+    bool inside;                // the prompt has begun it
+    int max_tokens;             // >= 0
+    struct token_filter *inner; // a further filter that must hold, taken over; it rolls back. NULL: none
 };
 // NULL: out of memory, or closing has no tokens; inner is the caller's still.
 struct token_filter *budget_filter(const struct budget_params *p);

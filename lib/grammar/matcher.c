@@ -529,7 +529,7 @@ int matcher_takes_plain(const struct matcher *m, int32_t state) {
         if (nfa->kind == NFA_KEY) {
             const struct net_object *n = &m->g->objects[nfa->a];
             num = n->plain[t->sub] && !is_tight(m, n, f) ? INT_MAX : 0;
-            if (n->o->bare && !num) // what ends its key is plain
+            if (n->o->bare && !num) // the end of its key is plain
                 return 0;
         } else if (nfa->kind == NFA_SET) {
             if (byte_set_takes_plain(&m->g->b->sets[nfa->a]))

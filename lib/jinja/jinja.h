@@ -29,7 +29,8 @@
 #define JINJA_MAX_VALUE_DEPTH 100
 #define JINJA_MAX_RANGE 10000
 #define JINJA_MAX_OUTPUT(input) (4 * (input) + ((size_t)1 << 20))
-#define JINJA_MAX_MEMORY(input) (8 * (input) + ((size_t)64 << 20)) // what rendering may add to its arena
+#define JINJA_MAX_MEMORY(input)                                                                              \
+    (8 * (input) + ((size_t)64 << 20)) // bytes that rendering may add to its arena
 
 struct jinja {
     struct chat_arena *a;

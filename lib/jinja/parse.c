@@ -147,7 +147,7 @@ static void parse_macro_body(struct jinja_parser *p, struct node *n, const char 
     p->macro = n;
     n->a = parse_inner(p, end);
     p->macro = outer;
-    if (outer) { // what a caller uses, its macro uses
+    if (outer) { // names that a caller uses, its macro uses
         outer->uses_caller |= n->uses_caller;
         outer->uses_varargs |= n->uses_varargs;
         outer->uses_kwargs |= n->uses_kwargs;

@@ -39,7 +39,7 @@ enum node_kind {
     N_COND,
     N_CONCAT,
     N_NS_TARGET, // ns.attribute as the target of set
-    N_INPUT,     // what a filter block filters
+    N_INPUT,     // the input of a filter block
 };
 
 // The parser says at each kind which members it uses.

@@ -33,7 +33,7 @@ void code_set_finish(struct code_set *s) {
     struct code_set out = {.failed = s->failed};
     if (s->num > 1)
         qsort(s->ranges, (size_t)s->num, sizeof *s->ranges, compare_ranges);
-    uint32_t begin = 0; // of what is not in a range yet
+    uint32_t begin = 0; // of the code points that no range holds yet
     for (int i = 0; i < s->num; i++) {
         uint32_t first = s->ranges[i].first, last = s->ranges[i].last;
         first = first < begin ? begin : first;

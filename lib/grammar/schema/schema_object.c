@@ -39,7 +39,7 @@ struct object_draft {
     int min, max;
     const struct jdoc_value *counted; // the keyword that `min` is of
     struct dfa *keys;                 // owned: what all names match, NULL: any
-    // what tells other names apart: patterns, then automata of EXISTS facts' names, then `keys`
+    // automata that tell other names apart: patterns, then those of EXISTS facts' names, then `keys`
     const struct dfa *automata[MAX_AUTOMATA];
     int num_automata;
     struct dfa *own[MAX_EXISTS]; // those automata that have to be freed

@@ -93,7 +93,7 @@ struct choice { // any of these holds, each a list of facts that hold together
 struct origin {
     atom atom;
     const struct origin *parent, *next;
-    bool detached; // what this evaluates does not count for its parents: it stands within a `not`
+    bool detached; // its evaluated members do not count for its parents: it stands within a `not`
 };
 struct todo {
     atom atom;
@@ -106,7 +106,7 @@ struct clause {
     const struct origin *read;
     const struct todo *todo;
     bool branched; // some alternative was taken
-    bool dead;     // what it says contradicts itself
+    bool dead;     // its facts contradict each other
 };
 
 struct array_form;
@@ -180,7 +180,7 @@ struct schema {
     int num_goals, cap_goals;
     int32_t *goal_table;
     int goal_slots;
-    goal queue, queue_end; // whose bodies are to be written; -1: none
+    goal queue, queue_end; // goals with bodies still to be written; -1: none
     // The layers above schema_goal.c: all forms of a goal for a type, and the expression of a goal that has its forms.
     bool (*expand)(struct schema *s, goal g, enum json_type type, struct form **forms);
     expr (*write)(struct schema *s, goal g);

@@ -29,7 +29,7 @@ extern "C" {
 
 struct device; // the backend's own
 
-struct backend_host { // what a module may ask of the binary that loaded it
+struct backend_host { // functions of the binary that loads a module, for the module
     void (*log)(int level, const char *text);
 };
 

@@ -87,7 +87,7 @@ struct step_times {
 
 // Results of one plan. Arrays belong to the engine and are valid until the next but one launch.
 struct step_result {
-    const struct plan *plan;    // whose they are
+    const struct plan *plan;    // the plan they belong to
     struct step_times times;    // as engine_launch() took them
     struct outcome outcome;     // for sched_update()
     const struct step_out *out; // log-probabilities; logits where kept

@@ -49,7 +49,7 @@ struct engine_view {
     // In: set before service_ask().
     struct view_page *pages; // (num_pages) of the caller; NULL: not wanted
     int num_pages;           // all of the pool
-    int page;                // whose tokens and owners are wanted; -1: none
+    int page;                // the page to show with tokens and owners; -1: none
     token_id *tokens;        // (block_size) of the caller; with page
     // Out.
     int64_t now; // monotonic ns

@@ -191,7 +191,7 @@ struct kv_ending {
     int group;
     uint32_t when; // clock
     int same;
-    token_id other; // what the other block has behind those
+    token_id other; // the other block's token behind those
 };
 // Explains where the prefix match of tokens[0..n) ends: the first `cached`, whose hash is `parent`, are the longest prefix
 // that hits. If the full groups have more, it names the page that the other groups lack to serve as much. Never

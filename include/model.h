@@ -201,8 +201,8 @@ enum { MODEL_NO_SPEC = 255 };
 
 struct layer_spec {
     uint8_t attn, ffn, mix; // into model_config.attn, .ffn and .mix; attn and mix MODEL_NO_SPEC: none
-    uint8_t kv_group;       // whose pages hold its keys and values
-    uint8_t state_group;    // whose pages hold its recurrent state
+    uint8_t kv_group;       // its pages hold the layer's keys and values
+    uint8_t state_group;    // its pages hold the layer's recurrent state
     uint16_t kv_layer;      // its first place in those pages, [0, kv_layers)
     uint16_t state_layer;   // [0, state_layers)
 };
@@ -221,7 +221,7 @@ struct model_config {
     // logits; 1: none (0 counts as 1)
     float embed_scale, residual_scale, logit_scale;
     float logit_softcap; // as attn_spec.softcap, of logits
-    bool post_norms;     // what attention and feed-forward give is normalised before it is added
+    bool post_norms;     // outputs of attention and feed-forward are normalised before they are added
     bool norm_bias;      // norms, but those of q and k, are weight and bias
     bool head_bias;      // and so is the head
     bool tied;           // the head is the embedding table
@@ -236,13 +236,13 @@ struct model_config {
     // layer_embed and post_norms, or 0. R: rank of what is added beside attention (LAuReL, 2024).
     int streams, laurel_rank;
     enum pooling pooling;      // other than NONE, never RANK: the head is not loaded, no token is sampled
-    enum pooling rank_pooling; // of what goes into a classifier
+    enum pooling rank_pooling; // of the classifier's input
     bool ranks;                // it does: a pair of texts gets a score
     bool raw_vectors;          // vectors are used as they are, not scaled to length 1
 
     int num_attn, num_ffn, num_mix, num_ropes, num_groups;
     int kv_layers;    // places of a page for keys and values of a layer: the most of any group
-    int state_layers; // whose states it has room for
+    int state_layers; // layers whose states a page has room for
     struct attn_spec attn[MODEL_MAX_SPECS]; // (num_attn) distinct
     struct ffn_spec ffn[MODEL_MAX_SPECS];   // (num_ffn) distinct
     struct mix_spec mix[MODEL_MAX_SPECS];   // (num_mix) distinct

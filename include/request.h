@@ -74,7 +74,7 @@ struct request_params {
     int priority;                        // lower first; used by the priority policy only
     const void *salt;                    // names the prefix-cache domain; NULL: the common one
     int num_salt;                        // bytes
-    struct adapter *adapter; // what is computed with beside the model; NULL: nothing. The request holds it
+    struct adapter *adapter;             // computed with beside the model; NULL: none. The request holds it
     // Other than NONE: a vector is wanted in place of output, so max_output is 0.
     enum pooling pooling;
     int vector_size; // the most floats of the vector while it is made
@@ -140,7 +140,7 @@ struct request {
     struct token_filter *filter;
     struct drafter *drafter;
     struct draft_rate draft_rate; // the service's
-    struct request *draft;        // what a draft model computes for it, as long as it may be; NULL: none does
+    struct request *draft;        // the draft model's copy, while there is one; NULL: none
     struct stop_matcher *matcher;
 
     struct token_counts counts; // for penalties and the history; empty unless one is on

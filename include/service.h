@@ -86,13 +86,13 @@ struct service_stats { // a snapshot between two steps; counters since the start
         lost;                            // as sched_stats' verified, drafts, …
     uint64_t corrupted;                  // requests that ended because their logits were not finite
     uint64_t part_ns[STEP_PARTS];        // time of steps
-    struct time_counts cancels;          // what a cancelled request takes to end
-    struct time_counts masks;            // what the masks of a step take, where it has some
+    struct time_counts cancels;          // time until a cancelled request ends
+    struct time_counts masks;            // time of the masks of a step that has some
     struct expert_counts experts;        // of all steps
     uint64_t step_tokens_sum;            // tokens of all steps
     uint64_t step_buckets[STEP_BUCKETS]; // steps by their number of tokens, not cumulative
     int64_t last_progress; // monotonic ns when a step last ended, or when there was nothing to do
-    int64_t expected_ns;   // what the steps in flight should take, by those measured lately; 0: none was
+    int64_t expected_ns;   // predicted time of the steps in flight, by recent steps; 0: none was measured
     bool busy;             // the engine has work
     bool dead;             // the device failed; every request was or will be ended with FINISH_ERROR
 };

@@ -174,7 +174,7 @@ int64_t kv_pages(const struct kv_config *c, int num_tokens) {
 }
 
 int kv_max_tokens(const struct kv_config *c, int max_tokens) {
-    int fits = 0, beyond = max_tokens; // what fits, and what does not
+    int fits = 0, beyond = max_tokens; // the largest length known to fit, the smallest known not to
     if (kv_pages(c, max_tokens) <= c->num_blocks)
         return max_tokens;
     while (fits + 1 < beyond) {

@@ -13,7 +13,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-struct lora_pair { // what the file has for a target
+struct lora_pair { // the file's matrices for a target
     const struct model_tensor *a, *b;
     int64_t before; // rows of b that belong to parts before this one
 };

@@ -4,7 +4,7 @@
 
 #include "backend.h"
 
-enum hparam { // what a configuration is made of
+enum hparam { // the values of a configuration
     H_EXPERTS,
     H_LAYERS,
     H_CONTEXT,

@@ -145,7 +145,7 @@ static bool is_known(const struct arch *a, const struct meta *m, const char *nam
     for (const struct fixed_key *k = arch_fixed; k->suffix; k++)
         if (config_is(k->suffix, name, len))
             return is_harmless(m, k->values);
-    return !is_suspect(name, len) || is_harmless(m, VALUE_ZERO); // what is 0 or false is not there
+    return !is_suspect(name, len) || is_harmless(m, VALUE_ZERO); // a feature with value 0 or false is off
 }
 
 // Keys of experts mean nothing to a model that has none.

@@ -37,7 +37,7 @@ static bool read_sparsity(struct config_reader *r) {
 
 bool config_streams(struct config_reader *r, struct model_config *c) {
     int rows = rows_of(r, WEIGHT_LAYER_EMBED, c->vocab);
-    c->layer_vocab = rows ? rows : c->vocab; // what does not fit weights_check() refuses
+    c->layer_vocab = rows ? rows : c->vocab; // weights_check() refuses a table that does not fit
     if (!(r->arch->traits & TRAIT_STREAMS))
         return true;
     r->h.streams = MODEL_STREAMS;

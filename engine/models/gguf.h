@@ -24,4 +24,4 @@ enum {
 struct model_file *gguf_parse(const void *data, size_t size, const char *name, struct err *err);
 struct model_file *gguf_open(const char *path, struct err *err);
 
-uint32_t gguf_type_number(enum dtype t); // what a file calls a tensor's type
+uint32_t gguf_type_number(enum dtype t); // a file's number of a tensor's type

@@ -33,7 +33,7 @@ enum meta_type { // as GGUF numbers them; a format that knows numbers alone has 
 
 struct meta {             // one key
     struct text_view key; // valid UTF-8 without NUL
-    const char *label;    // what the file calls it, for messages, where that is another name; else NULL
+    const char *label;    // the file's own name, for messages, if it is another; else NULL
     enum meta_type type;
     enum meta_type elem; // of an array; arrays do not nest
     uint64_t count;      // elements of an array, 1 otherwise
@@ -44,7 +44,7 @@ struct meta {             // one key
 
 struct model_tensor {
     struct text_view name;
-    struct text_view label; // what the file calls it, for messages, where that is another name
+    struct text_view label; // the file's own name, for messages, if it is another
     const char *type_name;  // as the format calls it: "Q8_0", "Q4_K"
     // Shape outermost first. dtype is DTYPE_COUNT for a type that Quire does not compute with; data is NULL unless
     // the whole file is in memory.

@@ -127,7 +127,7 @@ static bool is_sound(const struct wire *w, const struct step_arrays *p, const st
     for (int s = 0; s < S; s++) {
         int rows = p->query_start[s + 1] - p->query_start[s];
         ok &= rows <= w->max_query_len && (s >= w->num_decode || rows == 1);
-        int first = p->context_len[s] - rows; // what a sequence computes is the end of what it then has
+        int first = p->context_len[s] - rows; // a sequence computes its last rows
         ok &= first >= 0 && p->context_len[s] <= w->max_context_len;
         for (int i = 0; i < rows; i++)
             ok &= p->positions[p->query_start[s] + i] == first + i;

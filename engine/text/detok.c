@@ -37,7 +37,7 @@ struct detok {
     size_t text_len;
     unsigned char partial[4]; // an unfinished UTF-8 sequence
     int partial_len, partial_need;
-    unsigned char lo, hi; // what its next byte must lie between
+    unsigned char lo, hi; // bounds of its next byte
 };
 
 static bool stop_init(struct stop_string *s, const char *bytes, size_t len) {

@@ -96,7 +96,7 @@ struct tokenizer {
     double *scores;        // (num_tokens)
     double unknown_score;  // of a character that is no piece
 
-    struct normalizer *normalizer; // of what lies between special tokens; NULL: none
+    struct normalizer *normalizer; // of the text between special tokens; NULL: none
     struct pretokenizer *pre;
 
     // Byte-level

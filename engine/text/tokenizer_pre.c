@@ -256,7 +256,7 @@ static enum status cut_threes(const struct cutter *c, int cut, struct text_view 
     const struct splitter s = {.c = c, .cut = cut, .text = text.data};
     const unsigned char *bytes = (const unsigned char *)text.data;
     enum status st = STATUS_OK;
-    size_t at = 0, start, end; // what is before `at` has been given
+    size_t at = 0, start, end; // words before `at` have been given
     for (size_t from = 0; !st && regex_find(k->regex, c->scratch, text, from, &start, &end); from = end) {
         size_t left = 0; // digits from i on
         for (size_t i = start; i < end; i++)

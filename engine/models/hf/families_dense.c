@@ -276,7 +276,7 @@ static const struct hf_key cohere_keys[] = {
     {"layer_norm_eps", LAYER_NORM},
     {"logit_scale", "logit_scale", HF_FLOAT},
     {"use_qk_norm", NULL, HF_INT},
-    // what the code does in any case
+    // as the code does in any case
     {"sliding_window_pattern", NULL, HF_INT},
     {"_sliding_window_pattern", NULL, HF_INT},
     {"use_gated_activation", "true", HF_ONLY},

@@ -40,7 +40,7 @@ void hf_files_close(struct hf_files *d) {
 }
 
 // Whether what a symbolic link leads to may be read: it lies in the folder, or in the blobs of a Hugging Face cache,
-// whose snapshots are folders of links to ../../blobs. A folder from elsewhere must not show us other files.
+// with snapshots as folders of links to ../../blobs. A folder from elsewhere must not show us other files.
 static bool link_is_allowed(const struct hf_files *d, const char *target) {
     static const char *const places[] = {".", "../../blobs"};
     char place[PATH_MAX], real[PATH_MAX];

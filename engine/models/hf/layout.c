@@ -223,7 +223,7 @@ static bool make_tensor(struct tensor_maker *d, const struct placed *p, int num,
                               "tensor %.*s of type %s: quantised ones are not supported yet here",
                               NAME(s->name), st_type_name(s->type)),
                false;
-    bool router = ends_with(p->name->ours, "gate_inp"); // what routes, norms and vectors are F32
+    bool router = ends_with(p->name->ours, "gate_inp"); // routers, norms and vectors are F32
     bool conv = ends_with(p->name->ours, "conv") || ends_with(p->name->ours, "conv1d");
     bool table = rows == ROWS_POSITIONS || strcmp(p->name->ours, "token_types") == 0;
     bool vector = s->ndim == 1 || p->bias || norm || router || conv || table;

@@ -24,7 +24,7 @@ struct nesting { // tokens in a row
     int32_t ids[MAX_FRAME];
     int num;
 };
-struct frames { // what stands before a text, between two and after the last
+struct frames { // tokens before a text, between two and after the last
     struct nesting before, between, after;
     bool no_pairs; // the tokens at the ends of a pair are others
 };

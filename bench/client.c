@@ -172,7 +172,7 @@ static void conn_write(struct conn *k) {
             conn_watch(k, UV_READABLE | UV_WRITABLE);
             return;
         }
-        if (n < 0) { // what the server had said before it closed is still to be read
+        if (n < 0) { // the server's last bytes before it closed are still to be read
             call->sent = call->request.len;
             break;
         }

@@ -14,7 +14,7 @@ struct segment {
 };
 
 struct turn {
-    const char *text; // what the user says; NULL: made up, by the segments
+    const char *text; // the user's message; NULL: made up, by the segments
     struct segment *segments;
     uint32_t num_segments;
     uint32_t input, output; // tokens of the segments; max_tokens

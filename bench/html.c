@@ -290,7 +290,7 @@ static void add_windows(struct page *p, struct plot *plot, size_t run, const cha
     size_t i;
     json_array_foreach(list, i, w) {
         double start = run_number(w, "start_s"), this = fmin(length, end - start);
-        if (i && this < length * 0.5) // what is left at the end is too short to be beside the others
+        if (i && this < length * 0.5) // the rest at the end is too short to stand beside the others
             continue;
         series_add(x, start + this / 2);
         series_add(y, per_s ? run_number(w, key) / this : run_number(w, key));

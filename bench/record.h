@@ -34,7 +34,7 @@ struct request_record {
     int64_t end;      // the response was whole, or the error
     int64_t *at;      // [num_chunks] arrival of each chunk with text; owned
     uint32_t num_chunks, max_chunks;
-    uint32_t want_input, want_output;      // what was asked for; 0: not known
+    uint32_t want_input, want_output;      // as requested; 0: unknown
     uint32_t input, output, cached;        // by usage, else want_input and num_chunks
     uint32_t ideal_cached;                 // tokens that an endless prefix cache would have had
     bool has_usage, has_cached, connected; // connected: it made a connection

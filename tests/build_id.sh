@@ -1,6 +1,6 @@
 #!/bin/sh
-# What the binary says of its sources is what lies here, wherever that lies and in whatever order it is named; and another
-# number where a byte or a name differs.
+# The build id of the binary is that of the sources here, wherever they lie and in whatever order they are named; it differs
+# if a byte or a name differs.
 # usage: build_id.sh CMAKE QUIRE
 set -eu
 cmake=$1 quire=$(realpath "$2")

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What a GPU is borrowed for, a quarter of an hour in all, with everything brought along: the machine needs a driver,
+# Tests and measures on a borrowed GPU, a quarter of an hour in all, with everything brought along: the machine needs a driver,
 # cuBLASLt and, for what is compared, Python with PyTorch; no package, no network, no compiler.
 #
 #   tests/gpu_slot.sh build --out DIR    where CMake and nvcc are, without a GPU: DIR/quire-gpu.tar.xz, which unpacks to bundle/:
@@ -81,7 +81,7 @@ build() {
     cp "$root/tests/gpu_slot.sh" "$b/"
     cp "$root/models/quire-tiny.gguf" "$b/models/"
     for t in "${scripts[@]}"; do cp "$root/tests/$t" "$b/tests/$t"; done
-    # What Debian's packages gave, and what it needs in turn; not the C and C++ libraries, not CUDA's.
+    # Copies the libraries of Debian's packages that the programs need, and theirs in turn; not the C and C++ libraries, not CUDA's.
     ldd "$b"/bin/* | sed -n 's/.* => \(\/[^ ]*\) .*/\1/p' | sort -u |
         grep -Ev '/(ld-linux[^/]*|lib(c|m|dl|rt|pthread|resolv|stdc\+\+|gcc_s|cuda)\.so[.0-9]*)$' |
         while read -r t; do cp -L "$t" "$b/lib/"; done
@@ -206,7 +206,7 @@ print(found[0].parent if found else "")' "$name" 2>/dev/null || true)
 }
 tool() { command -v "$1" || ls "/usr/local/cuda/bin/$1" 2>/dev/null || true; }
 
-# What takes long and adds little, there and, beside it, on the emulator, which ctest runs all on.
+# Tests that take long and add little there; ctest runs all of them on the emulator.
 few=test_types,test_many_rows,test_exact,test_exact_company,test_wide_steps,test_random_rows,test_far_blocks
 fewer=$few,test_wide_prefill,test_window_pages,test_misuse,test_attention_paths,test_company,test_more_buckets,test_launches,test_embedded
 fewer=$fewer,test_near,test_graphs_of_specs

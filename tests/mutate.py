@@ -75,7 +75,7 @@ def find_program(build, test):
 
 
 def bugs():
-    """What the bug of each row is called: the comment behind it."""
+    """The name of each row's bug: the comment behind it."""
     notes = []
     for table in TABLES:
         with open(table.__file__, encoding="utf-8") as f:

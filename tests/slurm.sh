@@ -113,7 +113,7 @@ one=$("$QUIRE" generate "$model" -p "The cat" -n 24 --temperature 0 --ignore-eos
 [ -n "$one" ] && [ "$one" = "$two" ] || die "two nodes say '$two', one process '$one'"
 echo "two nodes answer as one process does"
 
-# What its second task is sent ends the group: 503, and the job runs again.
+# Signals the second task, which ends the group: 503, and the job runs again.
 lose() { # SIGNAL TIMES
     local p task=
     ask 900 16 &

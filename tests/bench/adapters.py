@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What adapters cost: decode with an adapter for each request and without, in turns.
+"""Measures the cost of adapters: decode with an adapter for each request and without, in turns.
 
     adapters.py [--models llama-1b] [--types q8_0] [--layers N] [--num 8] [--rank 16] [--targets q,k,v,o,gate,up,down] [--batches 16]
 

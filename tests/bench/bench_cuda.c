@@ -41,7 +41,7 @@ void must_wait(void) {
     }
 }
 
-// What device() gave since the last release().
+// Memory that device() has given since the last release().
 static void *kept[65536];
 static int num_kept;
 

@@ -1,4 +1,4 @@
-// What bench_cuda's files share: the device, the limits measured first, the report. bench_cuda.c has them.
+// Shared by bench_cuda's files: the device, the limits measured first, the report. bench_cuda.c has them.
 #pragma once
 
 #include "ops.h"

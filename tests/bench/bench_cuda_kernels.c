@@ -578,7 +578,7 @@ static void finish_once(void *arg, int i) { cuda_finish(rt, &((struct cuda_finis
 static void clear_once(void *arg, int i) { cuda_clear(rt, &((struct cuda_clear *)arg)[i]); }
 static void scatter_once(void *arg, int i) { cuda_scatter(rt, &((struct cuda_scatter *)arg)[i]); }
 
-// What cuBLASLt's GEMM of F16 weights with a bias leaves to do.
+// The epilogue after cuBLASLt's GEMM of F16 weights with a bias.
 static void bench_finish(int rows, int n) {
     size_t all = (size_t)(rows * n) * 4;
     double bytes = 3.0 * (double)all + 4.0 * rows + 4.0 * n; // x, y read and written
@@ -834,7 +834,7 @@ void bench_others(void) {
                 "Local top-k reads maxima of groups, not logits.\n");
 }
 
-// What a profiler is to look at, each launched once over data that no cache holds.
+// Launches each kernel for a profiler once, over data that no cache holds.
 void bench_profile(void) {
     section("Launched once, for a profiler", kernel_columns);
     int n = tiny ? 64 : 28672, k = tiny ? 256 : 4096, K = tiny ? 1 : 8;

@@ -199,7 +199,7 @@ static void bench_recurrence(const struct sizes *s, int seqs, int tokens, const 
     free(a);
 }
 
-// What comes before and after it.
+// The kernels before and after the recurrence.
 static void bench_around_recurrence(const struct sizes *s, int seqs, const char *shape) {
     int keys = s->groups * s->key_dim, values = s->heads * s->head_dim, channels = 2 * keys + values;
     size_t n = (size_t)seqs, window = (size_t)(s->taps - 1) * (size_t)channels;

@@ -42,7 +42,7 @@ static void bench_sum(int world, bool two_shots, int rows, int n) {
 
 static void gather_once(void *arg, int i) { cuda_gather(rt, &((struct cuda_gather *)arg)[i]); }
 
-// What the first of two ranks fetches: the other's local top-k, or half of the logits of each row and their
+// The first of two ranks fetches the other's local top-k, or half of the logits of each row and their
 // maxima.
 static void bench_gather(int rows, bool topk) {
     int V = tiny ? 512 : 151936, ld = (V + 15) / 16 * 16, groups = ld / CUDA_GROUP;

@@ -259,7 +259,7 @@ static void run(enum dtype dtype, int threads, const char *variant, struct limit
 
 static void nothing(void *ctx, int thread, int num_threads) { (void)ctx, (void)thread, (void)num_threads; }
 
-// What it costs that all threads begin and end a phase together: the best of some rounds.
+// The cost of beginning and ending a phase on all threads: the best of some rounds.
 static void barrier(int threads) {
     enum { ROUNDS = 20, CALLS = 2000 };
     struct pool *pool = pool_open(threads);

@@ -1,4 +1,4 @@
-// What sampling a token costs on the CPU: ms a row for 1 row (one thread) and for 32 (all threads, which take
+// Measures the cost of sampling a token on the CPU: ms a row for 1 row (one thread) and for 32 (all threads, which take
 // rows one by one as the head does), of a vocabulary of Qwen's size. A Markdown table; medians of 41 samples of
 // all rows, each at another place of the sequence. The product that makes the logits is bench_kernels' phase
 // "head".

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What drafts give: the same requests with and without them, in turns, one client and 32, on a model of random weights.
+"""Measures the gain of drafts: the same requests with and without them, in turns, one client and 32, on a model of random weights.
 
     drafts.py [--build build/release] [--rounds N] [--json FILE]
 

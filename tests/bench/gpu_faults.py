@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What a server does whose GPU fails, or has too little memory. Part of gpu_slot.sh; standard library only.
+"""Checks a server whose GPU fails, or has too little memory. Part of gpu_slot.sh; standard library only.
 
     gpu_faults.py fault MODEL.gguf   a device that fails in a step: the stream ends with an error, /health and requests get
                                      503, the process ends with 70

@@ -1,4 +1,4 @@
-// What this machine can do at most, measured in the same run as what is compared with it.
+// Measures the limits of this machine, in the same run as the measurements that are compared with them.
 #pragma once
 
 #include <stddef.h>

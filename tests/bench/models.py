@@ -69,7 +69,7 @@ def file_name(model, kind):
 
 
 def outdated(path):
-    """What other makers made in its place, with the same words; and what has the names of before words were in them."""
+    """Files of other makers with the same words; and files named before words were in names."""
     stem = path.name.rpartition("-")[0]
     plain = stem.rpartition("-")[0]
     found = [*path.parent.glob(f"{stem}-*.gguf"), *path.parent.glob(f"{plain}-*.gguf")]
@@ -95,7 +95,7 @@ def make(model, kind, cache, layers=0):
 
 
 def run(command, both=False):
-    """What a command prints; both: with what it prints on stderr, where some peers put their tables."""
+    """The output of a command; both: with stderr, where some peers print their tables."""
     command = [str(c) for c in command]
     env = {k: v for k, v in os.environ.items() if not k.startswith("QUIRE_")}
     with tempfile.TemporaryDirectory() as folder:  # some peers leave a log where they are started
@@ -159,7 +159,7 @@ def compare_with_limits(results):
 
 
 def peer_flags(text):
-    """What NAME=FLAG[,FLAG…] says: (NAME, [flags])."""
+    """Parses NAME=FLAG[,FLAG…] to (NAME, [flags])."""
     name, _, flags = text.partition("=")
     if not name or not words(flags):
         raise argparse.ArgumentTypeError(f"expected NAME=FLAG[,FLAG…], found '{text}'")

@@ -11,7 +11,7 @@ everything that quire-bench said.
 
 --peers DIR: every folder under DIR with a llama-server, or with another quire, is a peer. Everybody has a turn in each of --rounds;
 medians are compared. --peer-flags NAME=FLAG[,FLAG…]: one more peer, "NAME FLAGS", of NAME's server with these flags. Client and server
-share the processors. Nothing is asserted about time.
+share the CPUs. Nothing is asserted about time.
 
 Random weights write random bytes, which some servers' parsers refuse. So every request, whoever answers it, has the same logit_bias,
 to a few letters as /tokenize gives them: answers are text, and cost what any others of their length do. A request that fails,
@@ -138,7 +138,7 @@ def letters(server):
 
 
 def load(a, server, num, lengths, flags):
-    """What quire-bench says of `num` requests; lengths: (shared prefix, prompt after it, output)."""
+    """The report of quire-bench on `num` requests; lengths: (shared prefix, prompt after it, output)."""
     prefix, prompt, output = lengths
     bias = {"logit_bias": {str(t): 100 for t in letters(server)}}
     with tempfile.TemporaryDirectory() as tmp:

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What the kernel threads' spinning between two phases gives: kernels/cpu/pool.c with other values of SPINS, in turns.
+"""Measures the gain of the kernel threads' spinning between two phases: kernels/cpu/pool.c with other values of SPINS, in turns.
 
     spins.py [--spins 0,400,4000,40000] [FLAGS of serving.py]
 

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""What a schema costs: the same load with and without `response_format`, in turns, through HTTP.
+"""Measures the cost of a schema: the same load with and without `response_format`, in turns, through HTTP.
 
     structured.py [--models qwen3.5-0.8b] [--types q8_0] [--files MODEL.gguf] [--schemas objects,strings] [--clients 1,16] [--rounds 5]
 
 One server for all. Every request has a random prompt of its own and temperature 1, and ends after --output tokens: the schemas
-ask for more items than come. Prints tokens/s and the server's processor time per token, medians of the rounds, and medians of
-the ratios of rounds: above 1, a schema is the cheaper. Client and server share the processors. Nothing is asserted about time.
+ask for more items than come. Prints tokens/s and the server's CPU time per token, medians of the rounds, and medians of
+the ratios of rounds: above 1, a schema is the cheaper. Client and server share the CPUs. Nothing is asserted about time.
 
 objects: members of bounded strings, numbers, an enum, a list. strings: free strings.
 """

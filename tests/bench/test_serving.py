@@ -102,7 +102,7 @@ def test_serving(build):
                     check(c["completed"] == num and c["total_output_tokens"] == 8 * num and c["total_input_tokens"] == 16 * num, c)
                 for kind in ("shared_cold", "shared_resident"):
                     check(r[kind]["completed"] == 4 and r[kind]["total_input_tokens"] == 4 * (128 + 32), r[kind])
-        # What stands between cold and resident: the prefix is cached for each of the four only by who caches.
+        # Between cold and resident: only a server that caches has the prefix for each of the four.
         cached = {n: r[0]["shared_resident"]["total_cached_tokens"] for n, r in result["engines"].items()}
         check(cached["quire"] == cached["other"] >= 4 * 128 and not cached["made"], cached)
         check(not cached["other --no-enable-prefix-caching"], cached)

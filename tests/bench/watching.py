@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What watching costs: tokens per second and the server's processor time per token, watched and alone, in turns.
+"""Measures the cost of watching: tokens per second and the server's CPU time per token, watched and alone, in turns.
 
 usage: watching.py QUIRE [--pairs 600] [--seconds 0.2] [--blocks N] [--model FILE]
 

@@ -22,7 +22,7 @@ class City(pydantic.BaseModel):
 
 
 class Report(pydantic.BaseModel):
-    """What no model says by chance."""
+    """A report that no model writes by chance."""
 
     sky: Literal["sunny", "cloudy"]
     degrees: int = pydantic.Field(ge=-40, le=-39)

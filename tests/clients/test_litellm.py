@@ -20,7 +20,7 @@ WAYS = {"openai": "/v1", "hosted_vllm": "/v1", "anthropic": "", "ollama_chat": "
 
 @pytest.fixture(params=WAYS)
 def way(request, server):
-    """What every call has."""
+    """The arguments of every call."""
     return {"model": f"{request.param}/{MODEL}", "api_base": server.url + WAYS[request.param], "api_key": "none", "temperature": 0, "max_tokens": 60, "num_retries": 0}
 
 

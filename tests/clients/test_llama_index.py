@@ -59,7 +59,7 @@ def test_agent(llm):
 
 
 def test_context_length(server):
-    """What Ollama tells of the model is what its client plans with."""
+    """Ollama's client plans with the context length that the server reports."""
     assert Ollama(model=MODEL, base_url=server.url).metadata.context_window == 1024
 
 

@@ -58,7 +58,7 @@ def check_texts():
 
 
 def check_sources():
-    """What a comment of a source refers to exists, too."""
+    """Documents that comments of sources refer to exist, too."""
     for folder in ("base", "bench", "engine", "examples", "include", "kernels", "lib", "scheduler", "server", "tests"):
         for path in (p for p in (ROOT / folder).rglob("*") if p.suffix in (".c", ".h", ".cu", ".cuh", ".cpp")):
             for target in re.findall(r"//.*?([\w./-]*\w\.md)\b", path.read_text()):

@@ -1,4 +1,4 @@
-// What tests of CUDA kernels share: the runtime, arrays on the device, schedules. The same programs run on a
+// Shared by tests of CUDA kernels: the runtime, arrays on the device, schedules. The same programs run on a
 // device where they are linked with it (`./dev gpu-slot`).
 #pragma once
 

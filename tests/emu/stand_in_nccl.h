@@ -1,4 +1,4 @@
-// What the stand-in for NCCL was asked for, and what it answers.
+// Calls of the stand-in for NCCL, and its answers.
 #pragma once
 
 #include <stddef.h>

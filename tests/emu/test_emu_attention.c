@@ -196,7 +196,7 @@ static float *result(struct world *w, enum act_dtype act_dtype) {
     return download_act(w->out, (size_t)(w->rows * w->ldout), act_dtype);
 }
 
-// What a run before left must not pass for a result.
+// Poisons the output, so that the result of a run before cannot pass for this one's.
 static void poison_out(struct world *w) {
     rt_free(rt, w->out);
     w->out = poisoned((size_t)(w->rows * w->ldout) * 4);

@@ -166,7 +166,7 @@ static void free_slots(struct slots *s) {
         rt_free(rt, s->a.counts);
 }
 
-// What slots count, added to what was there: whichever rank has their experts.
+// Slots add to the counts that were there, whichever rank has their experts.
 static void check_counts(const struct slots *s, const int32_t *ids) {
     struct expert_counts *got = to_host(s->a.counts, sizeof *got), want = {1000, 200, 30};
     int rows[CUDA_MAX_EXPERTS] = {0}, busiest = 0;
@@ -544,7 +544,7 @@ static void test_graphs(void **state) {
     }
 }
 
-// What is not computed is refused when the device is opened, or when a matrix comes, in a sentence.
+// The device refuses, with a sentence, models that it does not compute: when it is opened, or when a matrix comes.
 static void test_refused(void **state) {
     (void)state;
     struct fixture *f = model_of(0);

@@ -251,8 +251,8 @@ static void test_pieces(void **state) {
     }
 }
 
-// What else is in a step is nothing to a row that decodes: alone, beside a prompt that goes through cuBLASLt,
-// beside one that does not, and among more decodes than one GEMM takes, its logits have the same bits.
+// The logits of a row that decodes do not depend on the rest of the step: alone, beside a prompt that goes through cuBLASLt,
+// beside one that does not, and among more decodes than one GEMM takes, they have the same bits.
 static void test_company(void **state) {
     (void)state;
     enum { MANY = 70, AT = 20, TOGETHER = 6, V = 97, SPLIT = 5 };

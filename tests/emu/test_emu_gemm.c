@@ -9,13 +9,13 @@ static const enum dtype types[] = {DTYPE_F32,    DTYPE_BF16, DTYPE_F16,    DTYPE
 enum { MX_K = 64, MX_BYTES = 17, FP8_K = 256, FP8_BYTES = 36 };
 enum { NUM_TYPES = sizeof types / sizeof types[0] };
 
-// What tests go through: all types, or those that gemm_wgmma.cu multiplies, by that.
+// The types that tests iterate over: all, or those that gemm_wgmma.cu multiplies, by that.
 static struct {
     int first, end;
     bool wgmma;
 } under_test = {0, NUM_TYPES, false};
 
-// What blocks that share tiles need, for so many of them.
+// The buffers of blocks that share tiles, for at most max_blocks of them.
 static struct cuda_parts make_parts(int max_blocks) {
     return (struct cuda_parts){.sums = poisoned(sizeof(float) * CUDA_PART * (size_t)max_blocks),
                                .arrived = device_alloc(sizeof(uint32_t) * (size_t)(max_blocks + 1)),

@@ -791,7 +791,7 @@ static void test_graph(void **) {
     rt_free(rt, d_out);
 }
 
-// What a device refuses fails, and says so; it does not run. Each on an rt of its own, as errors are kept.
+// A launch that a device refuses fails with a message and does not run. Each on an rt of its own, as errors are kept.
 static void test_refused_launches(void **) {
     struct rt_info info;
     rt_describe(rt, &info);

@@ -341,7 +341,7 @@ static void test_latent_refused(void **state) {
     }
 }
 
-// What a device cannot compute is refused when it is opened, in a sentence.
+// The device refuses a model that it cannot compute when it is opened, with a sentence.
 static void test_refused_specs(void **state) {
     (void)state;
     struct shape s = {4, 64, 2, 1, 64, 44, 97, 0, false, false, false};

@@ -90,7 +90,7 @@ static void test_weights(void **state) {
     unlink(path);
 }
 
-// What is logged from one to the other, as text.
+// Captures the log between two calls, as text.
 static int old_stderr;
 static FILE *captured;
 

@@ -20,7 +20,7 @@ struct names {
     unsigned char part[RT_SHARED], flags[RT_SHARED];
 };
 
-// What this process says is read by the other, and so they also wait for each other. False: the other has ended.
+// Exchanges bytes with the other process, which also makes each wait for the other. False: the other has ended.
 static int to_other, from_other;
 static bool exchange(const void *mine, void *others, size_t bytes) {
     return write(to_other, mine, bytes) == (ssize_t)bytes &&
@@ -44,7 +44,7 @@ static void must_wait(void) {
         fail_msg("%s", err.msg);
 }
 
-// What each of both does.
+// Runs one of the two ranks.
 static void run_rank(int rank) {
     device_open();
     size_t bytes = ALL * sizeof(float);

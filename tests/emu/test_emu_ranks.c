@@ -434,7 +434,7 @@ static void test_failed_rank(void **state) {
             st = collect(&d, &err);
             collected++;
         }
-        // Who has run ahead may hear of it in the step before.
+        // A rank that has run ahead may learn of it in the step before.
         if (st != STATUS_DEVICE || collected > 3 || collected < 4 - depth ||
             !strstr(err.msg, rank ? "the device of rank 1 fails" : "the device of rank 0 fails"))
             fail_msg("depth %d, step %d, code %d: %s", depth, collected, (int)st, err.msg);

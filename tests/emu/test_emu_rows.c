@@ -167,7 +167,7 @@ static void test_norm(void **state) {
     rt_free(rt, d_x), rt_free(rt, out), rt_free(rt, d_scale);
 }
 
-// What a layer adds to the residual: with and without a bias, a norm, a factor.
+// The sum of a layer's output and the residual stream: with and without a bias, a norm, a factor.
 static void test_add(void **state) {
     (void)state;
     static const int sizes[] = {1, 31, 172, 500};
@@ -218,7 +218,7 @@ static void test_add(void **state) {
     rt_test_order(0);
 }
 
-// What a GEMM has left. kind 0: gates and ups in turns, 1: apart, 2: ups alone.
+// The activation after a GEMM. kind 0: gates and ups in turns, 1: apart, 2: ups alone.
 static void check_act(enum act act, int n, int kind, enum act_dtype act_dtype, bool biased, double bound) {
     enum { ROWS = 3 };
     int half = (n + 7) / 8 * 8, ldx = kind == 2 ? half : 2 * half;

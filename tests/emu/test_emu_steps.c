@@ -1,6 +1,6 @@
-// What a step brings beside its rows, on the emulated runtime: CUDA graphs, asynchronous steps, pages that a
+// Steps on the emulated runtime beside their rows: CUDA graphs, asynchronous steps, pages that a
 // window gave back or that are copied, hidden states, masks that come late.
-// Over 600 lines: graphs, groups, edits and hidden states share the steps that are built here.
+// Over 600 lines: graphs, groups, entries and hidden states share the steps that are built here.
 #include "harness.h"
 
 #include "backend_cuda.h"
@@ -497,7 +497,7 @@ static void test_masks_wait(void **state) {
 
 // ---- memory
 
-// What reserve() takes beside the cache is what a device says before.
+// reserve() takes as many bytes beside the cache as the device has announced.
 static void test_workspace(void **state) {
     (void)state;
     static const enum dtype kv[] = {DTYPE_F16, DTYPE_I8, DTYPE_I8};

@@ -1,4 +1,4 @@
-// What the host works out for a step, read from the upload: work lists of attention by attn_spec, block
+// The host's part of a step, read from the upload: work lists of attention by attn_spec, block
 // tables by KV group.
 #include "harness.h"
 

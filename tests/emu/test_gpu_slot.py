@@ -71,7 +71,7 @@ class Slot:
             return ""
 
     def pieces(self):
-        """What became of each, with its last words."""
+        """The outcome of each piece, with its last words."""
         rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in self.page().splitlines() if line.startswith("| ")]
         return {row[0]: (row[1], row[3]) for row in rows if len(row) == 4 and row[0] != "piece"}
 
@@ -109,7 +109,7 @@ def passes(bundle):
 
 
 def asks(bundle):
-    """What is left to ask: every word."""
+    """Command `two`, with every word."""
     words = "ncu torch wgmma rest shapes graphs faults memcheck-forward racecheck-gemm synccheck-rows"
     s = Slot(bundle, "two", WHAT=words, FAILS="racecheck:test_gemm").end(1)
     pieces = s.pieces()
@@ -136,7 +136,7 @@ def fails(bundle):
 
 
 def is_cut(bundle):
-    """What it had measured stays; what does not begin is no success either. Also where SIGTERM means nothing to it."""
+    """A piece that is cut keeps its measurements; one that does not begin is no success. Also if it ignores SIGTERM."""
     cut, deaf = (Slot(bundle, "one", "--only", "real,steps,clients", "--seconds", "9", **{how: "bench_cuda"}) for how in ("HANGS", "DEAF"))
     for s in cut, deaf:
         pieces = s.end(3).pieces()

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Builds the fuzzers with clang's sanitizers and runs each for a while. usage: run.sh [SECONDS each, default 60] [NAME...]
-# What is found, and the growing corpus, stay under build/fuzz; a crash ends with its input's name and status 1.
+# Findings and the growing corpus stay under build/fuzz; a crash ends with its input's name and status 1.
 set -eu
 root=$(cd "$(dirname "$0")/../.." && pwd)
 seconds=${1:-60}

@@ -67,7 +67,7 @@ def writing_codes(folder, processes):
 
 
 def codes(folder, ranks):
-    """What the processes ended with; waits for them."""
+    """The exit codes of the processes; waits for them."""
     files = [folder / str(rank) for rank in ranks]
     wait_for(f"ends of {ranks}", lambda: all(file.exists() for file in files), seconds=120)
     return [int(file.read_text()) for file in files]

@@ -14,7 +14,7 @@ def components():
 
 
 def nullable(schema):
-    """What OpenAPI 3.0 says with a word of its own, as JSON Schema says it."""
+    """Translates OpenAPI 3.0's `nullable` to JSON Schema."""
     if isinstance(schema, list):
         return [nullable(one) for one in schema]
     if not isinstance(schema, dict):

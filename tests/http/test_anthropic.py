@@ -309,7 +309,7 @@ def test_thinking(thinker):
             assert [b.type for b in c.messages.create(**asked, thinking=kind).content] == ["text"]
         omitted = c.messages.create(**asked, thinking={"type": "adaptive", "display": "omitted"})
         assert omitted.content == [] and omitted.usage.output_tokens == 12
-        # What was thought before reaches the template, but for what only its maker can read.
+        # Earlier thinking reaches the template, except blocks that only their maker can read.
         counts = []
         for blocks in ([], [{"type": "redacted_thinking", "data": "x" * 99}], [{"type": "thinking", "thinking": "why", "signature": "s"}]):
             said = {"role": "assistant", "content": [*blocks, {"type": "text", "text": "so"}]}

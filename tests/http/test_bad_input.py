@@ -166,7 +166,7 @@ class TestCombinations:
             assert field in error["message"]
 
     def test_messages_are_valid_utf_8(self, server):
-        """What a client sent may be quoted and cut, but never within a character."""
+        """A message may quote and cut a client's text, but never within a character."""
         for k in range(4):
             for text in ("é", "日", "🙂", "\u0001\n", "</script>", "\\", '"', "%s%n"):
                 long = "x" * k + text * 200
@@ -311,7 +311,7 @@ class TestParsingSuite:
                 check_error(reply, 400)
 
     def test_valid_as_the_value_of_an_unknown_field(self, server):
-        """What the suite calls valid is parsed, unless it has a key twice or a NUL in a key, or is nested deeply."""
+        """The server parses JSON that the suite calls valid, unless it has a key twice or a NUL in a key, or is nested deeply."""
         refused = []
         for path in self.files("y"):
             reply = server.post(PATH, b'{"prompt": "a", "max_tokens": 1, "x": ' + path.read_bytes() + b"}")

@@ -524,7 +524,7 @@ def test_nothing_is_lost_against_a_known_server(known, tmp_path):
     truth = true_latencies.read_log(log)
     assert result["completed"] == 60 == len(truth["ttft_from_send"])
     assert result["output_chunks"] == 60 * 12 == result["total_output_tokens"]
-    # What the client saw cannot be earlier than what happened.
+    # The client cannot have seen a token earlier than the server sent it.
     assert result["min_ttft_from_send_ms"] >= min(truth["ttft_from_send"])
     assert result["mean_e2el_from_send_ms"] >= sum(truth["e2el_from_send"]) / 60
 

@@ -10,7 +10,7 @@ from process import Server
 from schema import validate
 from wire import check_error
 
-# What the paths of a recording are here. wire.py validates what comes.
+# Our paths for those of a recording. wire.py validates responses.
 PATHS = {"/chat/completions": "/v1/chat/completions", "/responses/input_tokens": "/v1/responses/input_tokens", "/responses": "/v1/responses"}
 LIMITS = {"/v1/chat/completions": "max_completion_tokens", "/v1/responses": "max_output_tokens"}
 
@@ -65,7 +65,7 @@ def test_recorded_requests(tiny):
 
 
 def test_other_paths(tiny):
-    """What is not served, as conversations and compaction, is a clean 4xx."""
+    """Paths that are not served, as conversations and compaction, give a clean 4xx."""
     others = {(request["method"], request["uri"].split("openai.com")[1].split("?")[0]) for _, request in interactions()
               if "api.openai.com" in request["uri"] and not request["uri"].split("?")[0].endswith(tuple(PATHS))}  # fmt: skip
     assert len(others) >= 5

@@ -20,7 +20,7 @@ def server():
     one.stop()
 
 
-# What may be written, and how that is asked for; what is written becomes a word by the function.
+# Requests that restrict the output to WORDS, and the function that turns an output into a word.
 MANY = {
     "compact": ({"guided_json": json.dumps({"enum": WORDS}, separators=(",", ":"))}, json.loads),
     "pretty": ({"guided_json": json.dumps({"enum": WORDS}, indent=4)}, json.loads),
@@ -104,7 +104,7 @@ class Race:
         wait_for("the first is compiled", lambda: self.order)
 
     def end(self):
-        """What was answered, in that order: (what, reply)."""
+        """The replies in the order in which they came: (what, reply)."""
         for r in self.readers:
             r.join()
         return self.order
@@ -130,7 +130,7 @@ def test_each_client_has_its_turn(start, who):
 
 
 def test_clients_that_leave_while_they_wait(start):
-    """What nobody waits for is not compiled."""
+    """A constraint without a waiting client is not compiled."""
     server = start(env=ALONE)
     conns = [server.connect() for _ in range(12)]
     for i, conn in enumerate(conns):

@@ -374,7 +374,7 @@ def test_stop_that_nearly_comes(server):
 
 
 def test_stream_never_shows_part_of_a_stop(server):
-    """What a stream has sent is always a prefix of the final text."""
+    """A stream has always sent a prefix of the final text."""
     for stop in (" girl named Lily.", "to play outside in the park", "y. She loved"):
         _, before = tokens_until(0, stop)
         shown = ""

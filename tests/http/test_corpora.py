@@ -14,7 +14,7 @@ from process import SANITIZED
 CORPUS = "http/gunicorn/tests/requests"
 HIDDEN = b"GET /tokenizer_info HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
-# What gunicorn refuses and this server may take: the reason.
+# Cases that gunicorn refuses and this server may take: the reason.
 TAKEN = {
     "003.http": "one byte of a method: the case goes on in the next request",
     "007.http": "the limit of a field is gunicorn's 8,190 bytes",

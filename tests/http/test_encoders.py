@@ -92,7 +92,7 @@ def test_length(start, tmp_path):
 
 
 def test_hostile_folders(tmp_path):
-    """What a folder of sentence-transformers may not ask for is refused by name."""
+    """A folder of sentence-transformers that asks for something unsupported is refused by name."""
     copy = tmp_path / "copy"
     shutil.copytree(MODELS / "bert", copy)
     pooling, modules = copy / "1_Pooling/config.json", copy / "modules.json"

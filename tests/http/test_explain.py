@@ -170,7 +170,7 @@ def make(tmp_path_factory):
 
 
 def told_truly(server, prompt):
-    """What is explained, after it came true."""
+    """The explanation of a prompt, checked against the request that follows."""
     said = explain(server, prompt)
     usage = server.complete(prompt, max_tokens=1, ignore_eos=True)["usage"]
     assert usage["prompt_tokens_details"]["cached_tokens"] == said["cached_tokens"]

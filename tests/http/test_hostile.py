@@ -99,7 +99,7 @@ def test_the_others_go_on(start, attack):
 
 
 def test_gone_amid_a_body(server):
-    """What an upload had sent is given back soon after its client has left."""
+    """The server frees an upload's memory soon after its client has left."""
     for _ in range(3):
         conns = [server.connect() for _ in range(15)]
         for conn in conns:
@@ -190,7 +190,7 @@ class TestEarlyErrors:
             assert conn.rest() == b""
 
     def test_the_next_request_is_not_read(self, server):
-        """What follows a refused request on its connection may be part of its body."""
+        """The bytes behind a refused request on its connection may be part of its body."""
         data = head(server, "Content-Length: 10", path="/nowhere") + b"0123456789"
         with server.connect() as conn:
             conn.send(data + head(server, method="GET", path="/v1/models"))

@@ -211,7 +211,7 @@ class TestSmuggling:
         refused(server, head + CHUNKED + hidden(server), 400, 501)
 
     def test_trailers_are_no_headers(self, server):
-        """What follows the last chunk changes neither framing nor keys."""
+        """Trailers behind the last chunk change neither framing nor keys."""
         body = CHUNKED[:-2] + b"Content-Length: 5\r\nTransfer-Encoding: gzip\r\nHost: x\r\n\r\n"
         replies = answers(server, post(server, "Transfer-Encoding: chunked", "Connection: close", body=body))
         assert len(replies) == 1 and replies[0].status in (200, 400)
@@ -250,7 +250,7 @@ class TestHeaderBytes:
 
     @pytest.mark.parametrize("name", [b"X\x00Y", b"X Y", b"X(Y)", b"", b"X\x7fY"])
     def test_bad_names(self, server, name):
-        """What is no header name for one parser may be one for the next: refused."""
+        """The server refuses header names that parsers read differently."""
         refused(server, post(server, name + b": 1", LENGTH, "Connection: close"), 400)
 
     def test_folded_header(self, server):
@@ -280,7 +280,7 @@ class TestHeaderBytes:
 
 
 def unreadable(server):
-    """What the HTTP library would refuse by itself: name, bytes, status."""
+    """Requests that the HTTP library would refuse by itself: name, bytes, status."""
     host = b"Host: " + server.host_header.encode() + b"\r\n"
     head = b"GET /health HTTP/1.1\r\n" + host
     chunked = post(server, "Transfer-Encoding: chunked", body=b"")
@@ -312,7 +312,7 @@ def unreadable(server):
 
 
 class TestUnreadable:
-    """What the HTTP library finds wrong by itself is said by us: one response, in the form of all errors."""
+    """The server answers requests that the HTTP library refuses by itself: one response, in the form of all errors."""
 
     def test_one_error_each(self, server):
         for name, data, status in unreadable(server):
@@ -604,7 +604,7 @@ class TestBodies:
             assert reply.status == 200 and reply.interim == [100]
 
     def test_expect_continue_of_what_is_refused(self, server):
-        """What the headers already condemn is refused without asking for the body."""
+        """A request that its headers condemn is refused without asking for the body."""
         for lines, status in (
             (("Content-Length: 100000000",), 413),
             ((LENGTH, "Transfer-Encoding: gzip"), None),

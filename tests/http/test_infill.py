@@ -39,7 +39,7 @@ def ids(server, text, special=False):
 
 
 def check_prompt(server, want, fields=()):
-    """What /infill says and gives is what /completion says and gives of these ids."""
+    """/infill answers as /completion does for these ids."""
     body = {"n_predict": 8, "temperature": 0, "return_tokens": True}
     reply = server.post("/infill", ASKED | body | dict(fields))
     usual = server.post("/completion", body | {"prompt": want})

@@ -369,7 +369,7 @@ def test_drain_of_a_whole_answer(start):
 
 
 def test_drain_timeout(start):
-    """What is not done in time is ended inside the stream with an error, then the connection closes; exit code 0."""
+    """A request that is not done in time ends inside the stream with an error, then the connection closes; exit code 0."""
     server = start("--drain-timeout", "0.2", env=SLOW)
     opened, iterators, events = drain(server)
     server.signal()
@@ -529,7 +529,7 @@ def test_start_says_what_it_serves(start):
 
 
 def test_record(start, tmp_path):
-    """What --record writes can be replayed: the scheduler makes the same plans again."""
+    """A file of --record can be replayed: the scheduler makes the same plans again."""
     file = tmp_path / "run.rec"
     server = start("--record", file, "--num-kv-blocks", "40", "--max-num-seqs", "4")
     for i in range(4):
@@ -614,7 +614,7 @@ def test_perplexity(model):
 
 
 def test_progress_without_a_terminal(model, tmp_path):
-    """What takes more than a second tells each tenth, in a plain line; what does not is silent."""
+    """A command that takes more than a second reports each tenth, in a plain line; a faster one is silent."""
     (tmp_path / "text.txt").write_text("Once upon a time there was a little girl. " * 40)
     command = ["perplexity", model, "--file", tmp_path / "text.txt"]
     slow = run(*command, "--max-model-len", "4", env=SLOW)

@@ -200,7 +200,7 @@ def test_metrics(start, root):
 
 
 def test_held_to_a_schema(lora):
-    """What an adapter changes does not change what a schema allows; together they give what each gives alone."""
+    """An adapter does not change the texts that a schema allows; requests together give the same as each alone."""
     schema = {"type": "object", "properties": {"word": {"enum": ["cat", "dog", "bird"]}, "n": {"type": "integer", "minimum": 0, "maximum": 99}},
               "required": ["word", "n"], "additionalProperties": False}  # fmt: skip
     models = [m["id"] for m in lora.get("/v1/models").json()["data"]][:3]

@@ -228,7 +228,7 @@ def test_where_prompt_tokens_came_from(start):
 
 
 def test_http(start):
-    """What dashboards for FastAPI ask for: responses by path, method and class of status, and their times."""
+    """Metrics for dashboards of FastAPI: responses by path, method and class of status, and their times."""
     server = start()
     server.complete(PROMPT, max_tokens=4)
     server.post(PATH, {"prompt": PROMPT, "n": 0})

@@ -63,7 +63,7 @@ def architectures(folder):
 
 
 def ask(server, golden, times=1, tokens=None):
-    """What one request of the golden's prompt, or each of several at once, got."""
+    """The response to a request with the golden's prompt, or to each of several at once."""
     fields = {"prompt": [golden["prompt_ids"]] * times, "max_tokens": tokens or len(golden["greedy_ids"]), "temperature": 0,
               "ignore_eos": True, "prompt_logprobs": 0, "logprobs": 1, "return_token_ids": True}  # fmt: skip
     response = server.post("/v1/completions", fields)
@@ -166,7 +166,7 @@ def test_shared_keys(start):
 
 
 def test_inspect():
-    """What is said of latents, experts, streams and states."""
+    """`quire inspect` describes latents, experts, AltUp and states."""
     for name, words in {
         "deepseek2": ("heads:          4 of 32, with values of 20; a latent of 40 and a key of 8 for all",),
         "gemma3n": ("96, sparse gates in 2 of 6 layers", "streams:        4 (AltUp), LAuReL of rank 12"),
@@ -201,7 +201,7 @@ def test_encoder(start, arch):
 
 
 def page_rows():
-    """What the page says of each architecture, with refusals in words."""
+    """The page's rows by architecture, with refusals in words."""
     text = PAGE.read_text()
     notes = dict(re.findall(r"^(\d+)\. Refused: (.*)$", text, re.M))
     lines = [line.strip("|").split("|") for line in text.splitlines() if line.startswith("|`")]

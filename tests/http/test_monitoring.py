@@ -19,7 +19,7 @@ FOLDER = goldens.ROOT / "examples/monitoring"
 BOARD = json.loads((FOLDER / "grafana.json").read_text())
 RULES = (FOLDER / "rules.yml").read_text()
 
-# What the boards in vLLM's repository ask for (examples/observability: prometheus_grafana/grafana.json and the seven of
+# Metrics of the boards in vLLM's repository (examples/observability: prometheus_grafana/grafana.json and the seven of
 # dashboards/grafana, as of November 2026): names of metrics by the labels that their queries filter and group by, beside those
 # that Prometheus adds. Left out: panels that say themselves that they need a flag or a connector of vLLM (residency of blocks,
 # transfers, sleep and weight updates, FLOPs).

@@ -100,7 +100,7 @@ def test_odd_texts_of_a_template_that_takes_more(tiny, start, tmp_path):
 
 
 def test_a_nul_ends_no_word(tiny):
-    """What says something is not read up to a NUL in it."""
+    """A value is not read only up to a NUL in it."""
     unread = {"parameters", "input_schema", "properties", "tool_calls", "summary", "tool_choice", "output_config"}
     for path, sound in BODIES.items():
         words = [p for p in places(sound) if p[-1] in ("role", "type", "call_id", "effort", "tool_choice", "format") and not unread & {*p[:-1]}]

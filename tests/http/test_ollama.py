@@ -144,7 +144,7 @@ def test_generate(client, tiny):
 
 
 def test_context(client):
-    """What was said goes before the prompt."""
+    """The earlier conversation goes before the prompt."""
     first = client.generate(MODEL, "Hi!", options=GREEDY)
     second = client.generate(MODEL, "Who are you?", context=first.context, options=GREEDY)
     alone = client.generate(MODEL, "Who are you?", options=GREEDY)

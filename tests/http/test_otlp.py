@@ -214,7 +214,7 @@ def test_engine_failure(start, collect):
 
 
 def test_end(start, collect):
-    """What is queued when the server stops is sent."""
+    """The server sends queued spans when it stops."""
     collector = collect()
     server = start("--otlp-traces-endpoint", collector.url)
     server.post(PATH, {"prompt": "a", "max_tokens": 1}, headers={"X-Request-Id": "last"})

@@ -79,7 +79,7 @@ def test_bad_messages(chat, server, path):
 
 
 def test_what_a_count_refuses(chat):
-    """What the completion refuses by name is no part of a count either; and a prompt is one thing."""
+    """A count refuses the fields that the completion refuses by name; and takes one prompt only."""
     fields = {"messages": HI, "suffix": "x"}
     check_error(chat.post("/v1/chat/completions/input_tokens", fields), 400, "suffix")
     check_error(chat.post("/tokenize", {"messages": HI, "prompt": "x"}), 400, "messages")

@@ -106,7 +106,7 @@ def health_or_none(server):
 
 
 def complete_or_none(server):
-    """What a new request gets; None: the server has ended."""
+    """The status of a new request; None: the server has ended."""
     try:
         return server.post("/v1/completions", ASK).status
     except (ConnectionError, AssertionError) as problem:
@@ -144,7 +144,7 @@ def test_follower_is_killed(start):
 
 
 def test_follower_stalls(start, tmp_path):
-    """Who runs and who comes gets 503; process 0 ends with 70, and so does the other one when it goes on."""
+    """Running and new requests get 503; process 0 ends with 70, and so does the other one when it goes on."""
     server = start(model="", before=[*mpirun(2), *writing_codes(tmp_path, 2)], env=SLOW)
     victim = followers(server)[1]
     with concurrent.futures.ThreadPoolExecutor() as pool:
@@ -460,7 +460,7 @@ def test_long_sums_of_processes():
 @needs_emulated
 @pytest.mark.parametrize("first", [True, False])
 def test_nccl_of_one_process(first):
-    """Who has none does not come to where the others would wait for ever: nobody takes it."""
+    """If one process has no NCCL, none uses it, so that no process waits for ever."""
     words = ["generate", "--raw", "-p", "Once upon a time there was a cat. " * 12, "-n", "2", "--json", *LOGPROBS, "--device", "cuda",
              "--tensor-parallel-size", "2"]  # fmt: skip
     env = {"QUIRE_CUDA_MODULE": str(EMULATED)}
@@ -487,7 +487,7 @@ def test_one_gpu_of_two_processes(own):
 
 @needs_emulated
 def test_gpu_of_another_process_fails(tmp_path):
-    """Who waits for it within a kernel ends long before its time is up."""
+    """A process that waits for it within a kernel ends long before its time is up."""
     env = faulty(module=EMULATED, rank=1, step=3)
     got = run(*WRITE, "--tensor-parallel-size", 2, before=[*mpirun(2), *writing_codes(tmp_path, 2)], env=env)
     assert len(re.findall("quire: .*the device of rank 1 fails|engine failed: .*the device of rank 1 fails", got.stderr)) == 2, got

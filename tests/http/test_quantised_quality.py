@@ -1,4 +1,4 @@
-"""What quantising costs: perplexities of the embedded model's variants, made by our own `quire quantize`, over its F32."""
+"""The cost of quantising: perplexities of the embedded model's variants, made by our own `quire quantize`, over its F32."""
 
 import random
 import re

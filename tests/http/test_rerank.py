@@ -91,7 +91,7 @@ def test_forms(server):
 
 
 def test_cut_documents(start):
-    """What is behind the document stays, in a pair and in a template."""
+    """Cutting a document keeps the tokens behind it, in a pair and in a template."""
     for model, behind in (("xlm-r-rank", 1), ("qwen3-rank", 7)):
         server, row = start(model=MODELS / f"{model}.gguf"), ROWS[model]
         whole = ask(server, "/v1/score", text_1="a", text_2="no hill")["usage"]["total_tokens"]

@@ -103,7 +103,7 @@ def check_order(events):
 
 
 def said(response):
-    """What does not change from request to request."""
+    """The parts of a response that do not change from request to request."""
     kept = {k: v for k, v in response.items() if k not in ("id", "created_at", "completed_at", "usage", "output")}
     items = [{k: v for k, v in item.items() if k not in ("id", "call_id")} for item in response["output"]]
     return kept, items, {k: v for k, v in response["usage"].items() if not k.startswith("input_tokens_")}
@@ -461,7 +461,7 @@ def keeps():
 
 
 def test_conversation(keeps):
-    """What a kept response says and was told need not be sent again: the same as all of it at once."""
+    """The items of a kept response need not be sent again: the same as sending all at once."""
     with client(keeps) as c:
         first = c.responses.create(model="quire-tiny", input="What is the weather in Oslo?", tools=[WEATHER], temperature=0)
         output = {"type": "function_call_output", "call_id": first.output[0].call_id, "output": '{"weather": "sunny", "temperature": 3}'}

@@ -1,4 +1,4 @@
-"""What requests are sampled with where they say nothing: request, flag, model, built-in, in this order."""
+"""Defaults of sampling parameters that a request does not set: request, flag, model, built-in, in this order."""
 
 import json
 import subprocess

@@ -143,7 +143,7 @@ def test_stream_false_is_no_stream(server):
 
 
 def test_error_before_the_first_byte(server):
-    """What is wrong with a streaming request is said with a status, not inside a stream."""
+    """An invalid streaming request gets a status, not an error inside a stream."""
     reply = server.post("/v1/completions", {"prompt": PROMPT, "stream": True, "temperature": 9})
     assert reply.status == 400
     validate(reply.json(), "ErrorResponse")

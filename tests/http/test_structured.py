@@ -300,7 +300,7 @@ def test_nested_counts(server, expression):
 
 
 def test_too_many_ways(server):
-    """What is too large is said of the grammar, at its field."""
+    """A grammar that is too large is refused at its field."""
     wide = "start: " + " | ".join(f"r{i}" for i in range(3000)) + "".join(f'\nr{i}: "a" s{i}\ns{i}: "b{i}"' for i in range(3000))
     response = server.post(COMPLETIONS, {"prompt": "a", "max_tokens": 4, "guided_grammar": wide})
     check_error(response, 400, param="guided_grammar")

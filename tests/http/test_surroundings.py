@@ -31,7 +31,7 @@ def spawn(*arguments, before=None, **streams):
 
 
 def say(result):
-    """What a command that refused something said: one line."""
+    """The message of a command that refused something: one line."""
     assert len(result.stderr.strip().splitlines()) == 1, result
     return result.stderr
 
@@ -92,7 +92,7 @@ def test_input_that_is_closed(model):
 
 
 def test_blocked_signals(start):
-    """Whoever starts it may have blocked or ignored signals: SIGTERM ends it all the same."""
+    """SIGTERM ends the server although its parent blocked or ignored signals."""
     for before in (
         lambda: signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals()),
         lambda: signal.signal(signal.SIGTERM, signal.SIG_IGN),

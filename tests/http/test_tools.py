@@ -102,7 +102,7 @@ def test_allowed_tools(tiny):
 
 
 def test_functions(tiny):
-    """What tools were called before: the same prompt and the same call, in the form of that time."""
+    """`functions`, the old form of tools: the same prompt and the same call, in that form."""
     old = {"messages": ASK, "functions": [tool["function"] for tool in TOOLS], "temperature": 0}
     new = ask(tiny).json()
     for choice in ({}, {"function_call": "auto"}):

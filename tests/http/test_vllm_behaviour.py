@@ -1,4 +1,4 @@
-"""What clients of vLLM rely on: the facts that its own tests of the OpenAI server (tests/entrypoints/openai and serve) assert, asked of
+"""Behaviour that clients of vLLM rely on: the facts that its own tests of the OpenAI server (tests/entrypoints/openai and serve) assert, asked of
 this server. DIFFERS has those that do not hold here, with the reason.
 """
 

@@ -212,7 +212,7 @@ def parse_events(body):
 
 
 class Folded:
-    """What a stream of chunks adds up to, in the form of a whole response."""
+    """Folds a stream of chunks into the form of a whole response."""
 
     def __init__(self, events):
         self.events = events
@@ -248,7 +248,7 @@ class Folded:
 
 
 def outcome(answer):
-    """What must not depend on anything but the request: text, log-probabilities, finish, per choice."""
+    """The parts that depend on the request alone: text, log-probabilities, finish, per choice."""
     choices = answer.choices if isinstance(answer, Folded) else answer["choices"]
     return [(c["index"], c["text"], c["logprobs"], c["finish_reason"]) for c in choices]
 

@@ -132,7 +132,7 @@ static inline uint64_t driver_hash(const void *data, size_t n) {
     return h;
 }
 
-// What an item of a plan gave.
+// Keeps the outcome of an item of a plan.
 static inline void driver_keep(struct driver *d, const struct plan_item *item, int i,
                                const struct step_result *result, struct got *g) {
     const struct step_out *out = result->out;

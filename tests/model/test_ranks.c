@@ -15,7 +15,7 @@
 
 enum { PROMPT = 40, OUTPUT = 12, MATES = 5, MAX_VOCAB = 65536 };
 
-// What one rank gives: the requests of run(), those of run_sampled(), and the logits of one row.
+// Results of one rank: the requests of run(), those of run_sampled(), and the logits of one row.
 enum { NUM_RUN = 3 + MATES, NUM_SAMPLED = 14 };
 struct results {
     struct got run[NUM_RUN], sampled[NUM_SAMPLED];

@@ -54,8 +54,8 @@ static void keep_every_page(struct kv_cache *kv) {
     kv->has_window = false;
 }
 
-// What a running request holds: of a window group what the window shows and its steps in flight write. Returns how many
-// pages.
+// Checks the pages of a running request: in a window group those that the window sees and its steps in flight write.
+// Returns how many it holds.
 static int check_pages(const struct kv_cache *kv, const struct request *r) {
     int size = kv->config.block_size, all = 0, in_flight = r->num_computed - r->num_resolved;
     for (int g = 0; g < kv->config.num_groups; g++) {

@@ -1,4 +1,4 @@
-// What tests of whole models of this folder compare: phases of two backends by tolerance, and traces of steps
+// Comparisons for this folder's tests of whole models: phases of two backends by tolerance, and traces of steps
 // bit by bit.
 #pragma once
 

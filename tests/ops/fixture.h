@@ -268,7 +268,7 @@ static inline void fixture_stack(struct fixture *f, int experts) {
     }
 }
 
-// What a layer with experts has beside gate, up and down of the shared one.
+// Adds a layer's experts, beside gate, up and down of the shared one.
 static inline void fixture_add_experts(struct fixture *f, const struct ffn_spec *s, int layer,
                                        enum dtype dtype, int D) {
     int E = s->experts, F = s->hidden, in = E * F, out = E * D, one = 1;
@@ -292,7 +292,7 @@ static inline void fixture_add_experts(struct fixture *f, const struct ffn_spec 
     fixture_stack(f, E);
 }
 
-// What a layer with latent attention has in place of q, k, v and the norms of heads.
+// Adds latent attention, in place of q, k, v and the norms of heads.
 static inline void fixture_add_latent(struct fixture *f, const struct attn_spec *a, int layer,
                                       enum dtype dtype, int D) {
     int vector = a->head_dim, U = a->q_lora, q = a->heads * (a->nope_dim + a->rope_dim), in = U > 0 ? U : D,
@@ -311,7 +311,7 @@ static inline void fixture_add_latent(struct fixture *f, const struct attn_spec 
     fixture_stack(f, a->heads);
 }
 
-// What a layer has of models with embeddings of layers, factors of layers and streams.
+// Adds a layer's weights of models with embeddings of layers, factors of layers and AltUp.
 static inline void fixture_add_layer_out(struct fixture *f, int layer, enum dtype dtype) {
     const struct model_config *m = &f->config;
     int D = m->hidden, P = m->layer_embed, N = m->streams, R = m->laurel_rank, all = N * N, one = 1;

@@ -411,7 +411,7 @@ static void test_amx(void **state) {
     }
 }
 
-// What is packed is what is read back: every element as the reference has it, rows past the matrix zero.
+// Reading back gives the packed values: every element as the reference has it, rows past the matrix zero.
 // Rule 5 at its edge, of fma(w, x, 0)
 static void test_subnormals(void **state) {
     (void)state;

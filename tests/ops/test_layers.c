@@ -1,4 +1,4 @@
-// What layers and steps may differ in: attention specs, KV groups, pages that a window has given back, hidden
+// Layers and steps that differ: attention specs, KV groups, pages that a window has given back, hidden
 // states, copies of pages, masks that are computed meanwhile. ref against cpu by tolerance, cpu by memcmp.
 #include "compare.h"
 #include "device.h"
@@ -135,7 +135,7 @@ static void test_pieces_of_k(void **state) {
     }
 }
 
-// What open() refuses: layers that take places which pages have not, and specs that name what is not there.
+// open() refuses layers that take places which pages lack, and specs with numbers out of range.
 static void test_refused_layers(void **state) {
     (void)state;
     for (int i = 0; i < 6; i++) {

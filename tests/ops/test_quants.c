@@ -1,4 +1,4 @@
-// What a block of each quantised type holds, from an oracle that is not ours:
+// The values of a block of each quantised type, from an oracle that is not ours:
 // tests/tools/make_quants_golden.py made quants.golden with the Python package that writes these files. To
 // the bit: every product in a block is exact in f32, and where a minimum is subtracted there is one rounding.
 #include "fixture.h"

@@ -1,4 +1,4 @@
-"""What people wrote is not lost: with two tabs, by leaving, with a full storage or none, by a click, by an error."""
+"""The page keeps written text: with two tabs, by leaving, with a full storage or none, by a click, by an error."""
 
 import json
 
@@ -25,7 +25,7 @@ def titles(page):
 
 
 def stored(page):
-    """What the browser keeps of conversations, as one text."""
+    """The browser's stored conversations, as one text."""
     return page.evaluate("Object.entries(localStorage).filter(([k]) => k.startsWith('quire.chat.')).map(([, v]) => v).join()")
 
 

@@ -223,7 +223,7 @@ def test_tokens(tiny, visit):
 
 
 def stream(*deltas):
-    """What a server might send."""
+    """A stream that a server might send."""
     events = [{"choices": [{"index": 0, "delta": d, "finish_reason": None}]} for d in deltas]
     events.append({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]})
     return "".join(f"data: {json.dumps(e)}\n\n" for e in events) + "data: [DONE]\n\n"
@@ -408,7 +408,7 @@ def test_engine(start, visit):
 
 
 def test_page_text(start, visit):
-    """What a page holds is the admin's to see, and is a text."""
+    """Only the admin sees the content of a page, as text."""
     server = start("--api-key", "one", "--admin-api-key", "boss", key="one")
     server.complete(HOSTILE * 12, max_tokens=1)
     page = visit(server.url + "/#engine", allowed=["401"])

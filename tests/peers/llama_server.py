@@ -55,8 +55,8 @@ def write(text, suffix):
 
 
 def template(server):
-    """What --chat-template takes: a file or a name. Where llama-server falls back to ChatML, so that is given, with its own
-    way to call tools where a test has some. What it tells templates is written before them."""
+    """The value of --chat-template: a file or a name. If llama-server falls back to ChatML, so ChatML, with its own way to call
+    tools if a test has some. The variables that it sets for templates are written before them."""
     if server.chat_template_file:
         known = TOLD.replace("THINKS", str(server.reasoning != "off").lower())
         return write(known + Path(server.chat_template_file).read_text(), ".jinja")

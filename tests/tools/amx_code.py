@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What the compiler makes of kernels/cpu/amx.c, on machines that cannot run it: products are there, and the shapes of tiles
+"""Checks the compiler's code for kernels/cpu/amx.c, on machines that cannot run it: MMAs are there, and the shapes of tiles
 that ldtilecfg reads are constants, whole.
 
     amx_code.py OBJECT…     the one that is named amx.c.o

@@ -15,7 +15,7 @@ except ImportError:
     np = None
 
 
-# What the halves of IQ4_NL and IQ4_XS, and of MXFP4 (there doubled) stand for, ascending, with their codes
+# Values of the nibbles of IQ4_NL and IQ4_XS, and of MXFP4 (doubled), ascending, with their codes
 IQ4 = list(enumerate((-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)))
 FP4 = [(15, -12), (14, -8), (13, -6), (12, -4), (11, -3), (10, -2), (9, -1), (0, 0), (1, 1), (2, 2), (3, 3), (4, 4), (5, 6),
        (6, 8), (7, 12)]

@@ -337,7 +337,7 @@ def write_weights(folder, tensors, shards):
 
 
 def rope(a, more):
-    """What stands under rope_scaling, and beside it."""
+    """The keys under rope_scaling, and beside it."""
     if a.rope == "longrope":
         short, far = make_gguf.long_factors(a)
         attention = more.pop("rope.scaling.attn_factor", None)  # theirs is worked out from the contexts

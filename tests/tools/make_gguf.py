@@ -364,7 +364,7 @@ SPARSITY = 0.75  # of gates
 
 
 def stream_keys(w, a):
-    """What gemma3n has; the number of layers that share keys and values is a float in published files."""
+    """The keys of gemma3n; the number of layers that share keys and values is a float in published files."""
     w.bools(f"{a.arch}.attention.sliding_window_pattern", a.slides)
     w.f32(f"{a.arch}.attention.shared_kv_layers", a.shared_kv)
     w.u32(f"{a.arch}.embedding_length_per_layer_input", a.layer_embed)

@@ -438,7 +438,7 @@ def widen_weights(router):
 
 
 def expert_tensors(a, base, x, off):
-    """What the model calls the tensors of a file's layer with experts, which has those of all experts as one."""
+    """The model's names of the tensors of a file's layer with experts, which has those of all experts as one."""
     mlp = "block_sparse_moe" if a.arch in ("llama", "phimoe") or a.arch.startswith("granite") else "mlp"
     part = {"ffn_gate": "gate_proj", "ffn_up": "up_proj", "ffn_down": "down_proj"}
     if a.arch in ("llama", "phimoe"):
@@ -529,7 +529,7 @@ def layer_norm_model(a, common, layer_types, scale, off):
     return None
 
 
-# What the modules of some families are called, where not as Llama's.
+# Names of the modules of some families, if not Llama's.
 RENAMED = {"starcoder2": {"ffn_up": "mlp.c_fc", "ffn_down": "mlp.c_proj"},
            "stablelm": {"attn_q_norm": "self_attn.q_layernorm", "attn_k_norm": "self_attn.k_layernorm"},
            "phi2": {"attn_output": "self_attn.dense", "ffn_up": "mlp.fc1", "ffn_down": "mlp.fc2", "output_norm": "model.final_layernorm"},

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What the CUDA module asks for and gives.
+"""Checks the imports and exports of the CUDA module.
 
 usage: module.py 80,89,90a,100 quire-cuda.so [quire]
 

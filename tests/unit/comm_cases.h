@@ -1,4 +1,4 @@
-// What every comm must do, whatever carries its bytes: functions that each rank runs, on a thread or in a
+// Cases that every comm must pass, by any transport: functions that each rank runs, on a thread or in a
 // process.
 #pragma once
 

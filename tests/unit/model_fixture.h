@@ -54,7 +54,7 @@ static inline void put_key(struct gguf_writer *w, const struct key *k, const cha
         gw_u32(w, name, (uint32_t)k->number);
 }
 
-// What differs from the good model.
+// Changes to the good model.
 struct change {
     struct key keys[KEY_LIMIT]; // replace or add
     const char *drop;           // a key or tensor to leave out

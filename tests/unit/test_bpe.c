@@ -207,7 +207,7 @@ static struct tokenizer *small_vocab(const char *pre, int without, const char *c
     return t;
 }
 
-// What a composed character gives, its parts give as well, where the model's own tokenizer normalises.
+// A composed character and its parts give the same ids if the model's own tokenizer normalises.
 static void test_normalisation(void **state) {
     (void)state;
     static const char *const pairs[][2] = {

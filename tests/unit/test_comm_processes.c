@@ -276,7 +276,7 @@ static void test_step_wire(void **state) {
     assert_memory_equal(out.entries, entries, sizeof entries);
     assert_true(out.masks && !out.masks[0] && out.masks[1] && !out.masks[2]);
     assert_memory_equal(out.masks[1], ((uint32_t[]){1, 2, 3}), sizeof bits);
-    // What is not within the limits, or not whole, is no step.
+    // Bytes beyond the limits, or not whole, are no step.
     const struct step_limits small = {
         .max_tokens = 4, .max_seqs = 4, .max_rows = 8, .max_context = 64, .num_blocks = 8, .has_types = true};
     bytes = step_wire_write(buffer, &step, VOCAB);

@@ -164,7 +164,7 @@ static struct detok *start(const struct tokenizer *t, int n, const char *const *
     return d;
 }
 
-// What comes out when: no later than it is certain, and no earlier.
+// Text comes out as soon as it is certain, and no earlier.
 static void test_held_back(void **state) {
     (void)state;
     struct tokenizer *t = make();

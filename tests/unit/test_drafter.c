@@ -290,7 +290,7 @@ static void test_drafts_go_where_they_are_right(void **state) {
     assert_int_equal(offers[1].take, 3);
 }
 
-// What is known of steps and of drafts, told one by one.
+// The measurements of steps and of drafts, fed one by one.
 static void test_what_is_learned(void **state) {
     (void)state;
     struct draft_length d = {0};

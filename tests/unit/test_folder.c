@@ -409,7 +409,7 @@ static void test_files(void **state) {
     assert_int_equal(rmdir(path), 0);
 }
 
-// What sentence-transformers say of a model: the pooling, whether vectors have length 1.
+// Keys of sentence-transformers: the pooling, whether vectors have length 1.
 static void test_modules(void **state) {
     (void)state;
 #define MODULE(path, type) "{\"path\": \"" path "\", \"type\": \"sentence_transformers.models." type "\"}"

@@ -1,4 +1,4 @@
-// What `quire inspect` says of real files.
+// The output of `quire inspect` for real files.
 #include "harness.h"
 
 #include "engine.h"

@@ -250,7 +250,7 @@ static void test_llamacpp_language(void **state) {
     check_list("llamacpp-jinja", 181);
 }
 
-// What the golden files leave out; the expectations are Jinja 3.1.6's.
+// Cases that the golden files leave out; the expectations are Jinja 3.1.6's.
 static const struct {
     const char *source, *expected;
 } language[] = {

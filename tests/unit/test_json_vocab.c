@@ -265,7 +265,7 @@ static void test_golden_large(void **state) {
     check_lines("phi-3", "tokenizers/golden-large/large-llama2-spm.jsonl"); // of the same tokens
 }
 
-// What stands around and between two texts.
+// The tokens around and between two texts.
 static void test_pairs(void **state) {
     (void)state;
     static const struct {

@@ -206,7 +206,7 @@ static void test_day(void **state) {
     for (uint64_t id = 21; id <= CALLS; id++)
         errors[num++] = fabs(d.predicted[id] / (double)(d.first[id] - d.due[id]) - 1);
     qsort(errors, (size_t)num, sizeof *errors, compare);
-    // What comes later shares steps, which nobody foresees: p90.
+    // Later requests share steps, which no prediction foresees: p90.
     print_message("error of predictions: p50 %.3f, p90 %.3f\n", errors[num / 2], errors[num * 9 / 10]);
     assert_true(errors[num / 2] < 0.08 && errors[num * 9 / 10] < 0.4);
     sched_close(d.s);

@@ -291,7 +291,7 @@ static void test_nothing_half_done(void **state) {
     assert_int_equal(count_files(), 2);
 }
 
-// What one type holds and the next cannot: the number and its byte are named, nothing is cut in silence.
+// A value that the next type cannot hold is an error with the value and its byte; nothing is cut in silence.
 static void test_too_large(void **state) {
     (void)state;
     write_model(in_path, true, 0);

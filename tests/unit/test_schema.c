@@ -369,7 +369,7 @@ static char *repeated(const char *begin, const char *part, size_t n, const char 
     return text;
 }
 
-// What would take too long or too much is an error, in time.
+// A schema that would take too long or too much is an error, in time.
 static void test_hostile(void **state) {
     (void)state;
     struct {

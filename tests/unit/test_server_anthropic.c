@@ -85,7 +85,7 @@ static void rewrites(void **state) {
         assert_rewritten(&m, cases[i][0], cases[i][1]);
 }
 
-// What the template names is set.
+// The variables that the template names are set.
 static void reasoning(void **state) {
     (void)state;
     static char source[] = "{{ enable_thinking }}{{ reasoning_effort }}{{ m.reasoning_content }}";

@@ -146,7 +146,7 @@ static void bad_flags(void **state) {
     drop(&p);
 }
 
-// What means the same has the other servers' names, too. What is far from every flag gets no guess.
+// Flags have the other servers' names, too. A name far from every flag gets no guess.
 static void flags_of_others(void **state) {
     (void)state;
     struct parsed p;
@@ -263,7 +263,7 @@ static void model_of_the_environment(void **state) {
     unsetenv("QUIRE_MODEL");
 }
 
-// What says whose calls are taken is never taken for nothing.
+// An empty key is refused, never read as no key.
 static void empty_keys(void **state) {
     (void)state;
     static const char *const names[] = {"QUIRE_API_KEY", "QUIRE_API_KEY_FILE", "QUIRE_ADMIN_API_KEY",

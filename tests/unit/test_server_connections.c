@@ -133,7 +133,7 @@ static void crowd(const char *text, int num) {
 }
 
 // Those that say nothing, or half a head, make room for those that ask, long before their time is over, and without a sweep.
-// Whose request is being answered stays.
+// A connection whose request is being answered stays.
 static void test_room(void **state) {
     (void)state;
     const char *heads[] = {"", "GET /", "GET / HTTP/1.1\r\nHost: local"};

@@ -310,7 +310,7 @@ static double gauge(const struct server *s, const char *name) {
     return at ? strtod(strchr(at, '}') + 1, NULL) : -1;
 }
 
-// What must become true: asked for up to a minute, which ends only what hangs.
+// Waits up to a minute for a gauge to have a value; only a hang takes so long.
 static bool waited_for(const struct server *s, const char *name, double value) {
     for (int k = 0; k < 3000; k++, usleep(20000))
         if (gauge(s, name) == value)
@@ -395,7 +395,7 @@ static void begin_to_drain(const struct server *s, int number) {
         usleep(20000);
 }
 
-// What runs is answered, and questions too; a second signal ends what would take too long.
+// A draining server completes running requests and answers queries; a second signal ends requests that take too long.
 static void draining(void **state) {
     (void)state;
     struct server s = start("--drain-timeout", "600", NULL);
@@ -413,7 +413,7 @@ static void draining(void **state) {
     expect(rest(stuck), "\"code\":\"shutting_down\"");
 }
 
-// What is not done in time is cut, and says so.
+// A request that is not done in time is cut, with an error.
 static void drain_timeout(void **state) {
     (void)state;
     struct server s = start("--drain-timeout", "0.3", NULL);

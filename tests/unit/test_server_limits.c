@@ -1,4 +1,4 @@
-// What a connection may do: how many requests, and by when its reader must have taken a response.
+// Limits of a connection: its requests, and the time for its client to read a response.
 #include "http/limits.h"
 
 #include "harness.h"

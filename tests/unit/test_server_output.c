@@ -1,5 +1,5 @@
-// What models write, read back: every format by hand, cut everywhere, and as chat templates write it themselves.
-// Over 600 lines: the formats have the same cuts and the same judge.
+// Reads models' outputs back: every format by hand, cut everywhere, and as chat templates write it themselves.
+// Over 600 lines: the formats share the cuts and the comparison.
 #include "formats/output_format.h"
 #include "harness.h"
 #include "jinja/chat.h"

@@ -176,7 +176,7 @@ static void test_reasoning_first(void **state) {
     part_arena_free(&a);
 }
 
-// What was accepted can be taken back, and nothing that is not allowed changes anything.
+// Accepted tokens can be rolled back, and a forbidden token changes nothing.
 static void test_rollback(void **state) {
     (void)state;
     if (!ready())
@@ -293,7 +293,7 @@ static void *ask(void *arg) {
     return NULL;
 }
 
-// What was refused is refused again, and what was made found, without being compiled: a cache that compiles no more does
+// Constraints that were refused or made before are found, without being compiled: a cache that compiles no more does
 // both. Refusals push no constraint out.
 static void test_refusals_are_kept(void **state) {
     (void)state;

@@ -1,4 +1,4 @@
-// What rows of architectures.c say for files without the key: kinds of routers, scales of one size of a family, windows,
+// Defaults of architectures.c's rows for files without the key: kinds of routers, scales of one size of a family, windows,
 // temperatures. The random models of test_json_arch are small, and their files have the keys.
 #include "../tools/gguf_write.h"
 #include "harness.h"

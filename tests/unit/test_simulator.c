@@ -70,7 +70,7 @@ static unsigned rnd(unsigned n) { return (unsigned)((mix(rng_state++, 77) >> 32)
 static int between(int lo, int hi) { return lo + (int)rnd((unsigned)(hi - lo + 1)); }
 static bool one_in(unsigned n) { return rnd(n) == 0; }
 
-// What the simulator knows of a request. The request's id is the index of its client.
+// The simulator's state of a request. The request's id is the index of its client.
 struct client {
     struct request *r;
     token_id expect[MAX_LEN]; // what a run alone gives: prompt, then output
@@ -289,7 +289,7 @@ static int first_read(const struct sim *m, int g, int first) {
                                     : kv_first_kept(first, spec->window, spec->chunked);
 }
 
-// What a running request has of the cache: no more than it needs, in each group, and all of it where it is fully reserved.
+// Checks the pages of a running request: no more than it needs, in each group, and all of it where it is fully reserved.
 static void check_pages(struct sim *m, const struct request *r) {
     const struct kv_config *k = &m->kv.config;
     sim_check(r->num_preemptions < SCHED_MAX_PREEMPTIONS ||
@@ -347,7 +347,7 @@ static void check_state(struct sim *m) {
     sim_check(num_running == m->s->running.len && num_running <= m->config.max_running);
     int broken_rule = kv_check(&m->kv, seqs, num_seqs);
     sim_check(broken_rule == 0);
-    // What the device was given and reads stays where it was.
+    // Tokens and tables that the device reads stay where they were.
     for (int j = 0; j < m->num_jobs; j++) {
         const struct job *job = job_at(m, j);
         for (int i = 0; i < job->plan->num_items; i++) {
@@ -599,7 +599,7 @@ static void move_pages(struct sim *m, const struct job *job) {
     }
 }
 
-// What the step reads of the item's cache is what a run alone would have written.
+// Checks that the step reads, of the item's cache, the values that a run alone would have written.
 static void check_cells(struct sim *m, const struct job *job, int i, const struct client *c) {
     int first = job->plan->items[i].first;
     for (int g = 0; first > 0 && g < m->kv.config.num_groups; g++) {

@@ -77,7 +77,7 @@ static void test_pieces(void **state) {
         assert_int_equal(tensor_read(g, model_file_find(g, "w"), data, &err), STATUS_OK);
         assert_memory_equal(data, file + START, BYTES);
     }
-    // What is wrong is told of the first place, in the last block, in the first of a piece, before another.
+    // The error names the first wrong place: in the last block, in the first of a piece, before another.
     static const size_t bad[] = {BLOCKS - 1, 300001, 58255, 58254, 17, 0};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         size_t at = START + bad[i] * BLOCK;

@@ -69,7 +69,7 @@ static void test_controls(void **state) {
     assert_true(controls >= 2);
 }
 
-// Whoever wrote which part of a text, its ids are those of the whole.
+// The ids of a text do not depend on its division into parts.
 static void test_joined(void **state) {
     (void)state;
     static const char text[] = "Once upon a time there was a little girl";

@@ -1,4 +1,4 @@
-// What tokens say about the next: against the definitions, worked out pair by pair, over random sequences.
+// DRY, n-grams and bad words against their definitions, worked out pair by pair, over random sequences.
 #include "harness.h"
 
 #include "token_history.h"

@@ -1,4 +1,4 @@
-// What a look at the engine shows, without an engine: requests, owners and the prefix tree of a small scheduler.
+// The engine view, without an engine: requests, owners and the prefix tree of a small scheduler.
 #include "inside.h"
 #include "scheduler_bench.h"
 

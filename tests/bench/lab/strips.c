@@ -31,7 +31,7 @@ static double now(void) {
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-// What is AHEAD in a strip, and past its end in the same strip of the next pair
+// Prefetches AHEAD in a strip, and past its end in the same strip of the next pair
 static __m512i read_piece(const char *at, size_t left, size_t strip, __m512i sum) {
     const char *ahead = at + AHEAD + (left <= AHEAD ? strip : 0);
     for (int i = 0; i < PIECE; i += LINE) {

@@ -100,7 +100,7 @@ call /tokenizer_info
 call '/v1/engine?pages=state'
 call /v1/engine/pages/0
 
-# What the cache would give a prompt, what it gave a request, and how soon the first token would come.
+# Explains the cache for a prompt and for a past request, and estimates the time to the first token.
 call /v1/completions -H 'X-Request-Id: explained' "${json[@]}" '{"prompt": "Once upon a time", "max_tokens": 2}'
 call /v1/cache/explain "${json[@]}" '{"prompt": "Once upon a time"}'
 call /v1/cache/explain/explained

@@ -1,4 +1,4 @@
-"""What PyTorch computes with the exact weights of a GGUF file: ids, log-probabilities and logits that the engine must give.
+"""Computes, in PyTorch with the exact weights of a GGUF file, the ids, log-probabilities and logits that the engine must give.
 
     python golden.py MODEL.gguf OUT.json
 

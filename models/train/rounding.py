@@ -1,4 +1,4 @@
-"""What rounding activations to 8 bits leaves out, as a share of their size: normally distributed numbers, rms over blocks.
+"""Measures the relative error of rounding activations to 8 bits: normally distributed values, rms over blocks.
 
     python rounding.py
 """

@@ -57,7 +57,7 @@ static int num_tokens(void) { return tiny ? 2 : 7; }
 
 static int tokens_at(int t) { return tiny ? tiny_tokens[t] : all_tokens[t]; }
 
-// Of all or one of the numbers of rows.
+// Measures GEMM for all numbers of rows, or only one.
 static void bench_gemm(enum weight_layout f, const char *name, int n, int k, int only) {
     size_t all = matrix_bytes(f, n, k);
     char shape[64];

@@ -93,7 +93,7 @@ static void bench_whole_norms(int rows, int heads, int d) {
     free(slots), free(a);
 }
 
-// Of DeepSeek-V2: a latent of 512 and a key of 64.
+// DeepSeek-V2's sizes: a latent of 512 and a key of 64.
 enum { LATENT = 512, ROPE = 64, NOPE = 128, VECTOR = LATENT + ROPE };
 
 static void bench_latent(int rows, int heads) {
@@ -126,7 +126,7 @@ static void bench_latent(int rows, int heads) {
     free(slots), free(a);
 }
 
-// Of a cache that the kernel of tensor cores has, or of f32; without splits.
+// Measures a cache type that the tensor-core kernel takes, or f32; without splits.
 static void bench_latent_attention(bool fast, int seqs, int context, int heads) {
     enum dtype dtype = fast ? DTYPE_BF16 : DTYPE_F32;
     int pages = (context + 15) / 16;
@@ -160,7 +160,7 @@ struct sizes {
     int heads, groups, key_dim, head_dim, taps;
 };
 
-// Of sequences of a token each, or of one of many.
+// States of sequences of a token each, or of one of many tokens.
 static struct cuda_states make_states(int seqs, int tokens, size_t elements) {
     return (struct cuda_states){.first = filled((size_t)seqs * elements * sizeof(float), STREAM_F32),
                                 .page_bytes = elements * sizeof(float),
@@ -250,7 +250,7 @@ static void bench_around_recurrence(const struct sizes *s, int seqs, const char 
     free(c), free(p), free(f);
 }
 
-// Of Gemma 3n: n numbers a row, and what layers have of it.
+// Measures Gemma 3n's AltUp: n values a row.
 static void bench_streams(int rows, int n) {
     enum { N = MODEL_STREAMS };
     size_t all = (size_t)rows * (size_t)n;

@@ -249,7 +249,7 @@ static void bench_prompts(const char *kind, struct instance *in, const struct mo
     }
 }
 
-// Of n sequences that decode, and `prompt` tokens of one more.
+// Measures a step of n sequences that decode, and `prompt` tokens of one more.
 static void bench_decodes(const char *kind, struct instance *in, const struct model_shape *s, enum dtype type,
                           int n, int context, int prompt) {
     static struct piece pieces[256];

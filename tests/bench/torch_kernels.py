@@ -63,7 +63,7 @@ def copies_of(device, size, tiny):
 
 
 def median_seconds(device, fn, num, tiny):
-    """Of fn(i) over copy i: replays of a graph of 16 launches at least."""
+    """Times fn(i) over copy i: replays of a graph of 16 launches at least."""
     launches, replays = (2, 3) if tiny else (max(16, num), 20)
     for i in range(num):
         fn(i)

@@ -485,7 +485,7 @@ static void test_runs_ahead(void **state) {
     unlink(file), unlink(trace);
 }
 
-// Of a trace: how many steps have begun, and which of them were graphs, of rank 0.
+// Reads a trace: the number of steps that have begun on rank 0, and which of them were graphs.
 static int read_trace(const char *path, bool replayed[64]) {
     FILE *f = fopen(path, "r");
     int rank, step, begun = 0;

@@ -591,7 +591,7 @@ static void test_clear(void **state) {
 static void test_scatter(void **state) {
     (void)state;
     enum { PARTS = 5, ALL = 9000 };
-    // Of 16 bytes; one is more than a grid has threads.
+    // Parts in units of 16 bytes; one has more than a grid has threads.
     static const uint32_t sizes[PARTS] = {1, 0, 4500, 255, 3000};
     for (int order = 0; order < 3; order++) {
         uint32_t *host = must_calloc(4 * ALL, sizeof *host), at = PARTS; // parts, in units of 16 bytes

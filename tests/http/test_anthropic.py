@@ -430,7 +430,7 @@ def test_overload_and_shutdown(start):
 
 
 def recorded():
-    """Of each distinct request to the Messages API its path and body."""
+    """The path and body of each distinct request to the Messages API."""
     folder = goldens.data("api/cassettes/pydantic-anthropic")
     found = {}
     for path in sorted(folder.glob("*.yaml")):

@@ -553,7 +553,7 @@ def test_a_stall_is_seen_in_full_in_the_open_loop(known, tmp_path):
         tmp_path, "--base-url", url, *SMALL[2:], "--request-rate", 100, "--arrivals", "constant", "--duration", 8,
         "--random-output-len", 4, "--max-concurrency", 50,
     )  # fmt: skip
-    # Of 800 requests 200 were due in the stall; they waited from 0 to 2,000 ms: the 90th percentile of all lies in it.
+    # 200 of 800 requests were due in the stall; they waited from 0 to 2,000 ms: the 90th percentile of all lies in it.
     assert open_loop["max_ttft_ms"] > 1950
     assert open_loop["p90_ttft_ms"] > 1000
     # From the sending, only those look slow that were on the wire.

@@ -300,7 +300,7 @@ COLUMNS = (
     "index conversation turn intended_s sent_s ttft_ms ttft_from_send_ms tpot_ms e2el_ms e2el_from_send_ms client_queue_ms "
     "client_send_lag_ms max_itl_ms input_tokens output_tokens cached_tokens chunks new_connection good status error message"
 ).split()
-# Of them, what a script for vllm bench serve reads (benchmarks of vLLM 0.9 to 0.11).
+# The keys among them that a script for vllm bench serve reads (benchmarks of vLLM 0.9 to 0.11).
 VLLM = (
     "date endpoint_type model_id tokenizer_id num_prompts request_rate burstiness max_concurrency duration completed "
     "total_input_tokens total_output_tokens request_throughput request_goodput output_throughput total_token_throughput"

@@ -62,7 +62,7 @@ def test_many_words_of_an_argument(start, chatml, tmp_path):
 
 
 def test_bounds_are_said(server):
-    """Of what is too large before anything is made of it."""
+    """A constraint whose source is too large is refused before it is compiled."""
     for fields, says in (
         ({"guided_json": {"enum": ["x" * 1000 + str(i) for i in range(1100)]}}, "1048576 bytes"),
         ({"guided_choice": ["x" * 20000 + str(i) for i in range(300)]}, "4194304 bytes"),

@@ -42,7 +42,7 @@ def test_the_same_tokens_and_bits(start, flags):
 
 @pytest.mark.parametrize("family", ["gemma3", "gpt-oss", "deepseek2", "qwen35", "granitehybrid", "lfm2"])
 def test_windows_and_states_are_taken_back(start, family):
-    """Of layers that keep a window, experts, latents or recurrent states."""
+    """Drafts with layers that keep a window, experts, latents or recurrent states."""
     path = MODELS / f"{family}.gguf"
     if not path.exists():
         pytest.skip(f"no {path}: it is made by the tests' build")

@@ -116,7 +116,7 @@ def test_hostile_folders(tmp_path):
 
 
 def test_hostile_matrices(tmp_path):
-    """Of EmbeddingGemma's behind the pooling: what they may not be."""
+    """Folders with other dense modules than EmbeddingGemma's behind the pooling are refused."""
     copy = tmp_path / "copy"
     shutil.copytree(MODELS / "gemma-embedding", copy)
     dense, modules, weights = copy / "2_Dense/config.json", copy / "modules.json", copy / "3_Dense/model.safetensors"

@@ -48,7 +48,7 @@ def test_curl_reaches_every_route(chat):
     source = (goldens.ROOT / "server/endpoints/routes.c").read_text()
     routes = set(re.findall(r'^    \{(?:\.path = |BELOW\()"(/[^"]*)",', source, re.M))
     assert len(routes) > 10 and "/v1/completions" in routes
-    # Of servers with --pooling, which answer nothing else
+    # Servers with --pooling have these, and answer nothing else
     routes -= {"/v1/embeddings", "/v1/rerank", "/v1/score", "/api/embed", "/api/embeddings"}
     routes -= {"/v1/responses/"}  # of servers with --store
     routes -= {"/v1/load_lora_adapter", "/v1/unload_lora_adapter"}  # of servers with --lora-root

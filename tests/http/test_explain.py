@@ -178,7 +178,7 @@ def told_truly(server, prompt):
 
 
 def test_window(make, start):
-    """Of a window only the last pages are needed: the whole prompt hits where its beginning does no more."""
+    """A window needs only its last pages: the whole prompt hits when its beginning no longer does."""
     model = make("window", "--arch", "gemma3", "--layers", 3, "--window", 32, "--window-pattern", 3)
     server = start("--num-kv-blocks", 50, "--max-model-len", 256, model=model)
     assert told_truly(server, PROMPT)[1]["reason"] == "new"

@@ -121,7 +121,7 @@ def properties(schema):
     return found
 
 
-# Of vLLM's protocol.py beside OpenAI's names.
+# Fields of vLLM's protocol.py beside OpenAI's names.
 VLLM = """add_generation_prompt add_special_tokens allowed_token_ids bad_words cache_salt chat_template chat_template_kwargs continue_final_message
 documents echo ignore_eos include_reasoning include_stop_str_in_output kv_transfer_params length_penalty media_io_kwargs min_p min_tokens
 mm_processor_kwargs priority prompt_embeds prompt_logprobs repetition_detection repetition_penalty request_id return_token_ids

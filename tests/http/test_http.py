@@ -839,7 +839,7 @@ class TestSlowClients:
         kept.close()
 
     def test_many_slow_headers(self, server):
-        """Of more connections than are looked at in one go each has its deadline."""
+        """Each connection has its deadline, also of more than the server looks at in one go."""
         start = time.monotonic()
         crowd = [server.connect(timeout=60) for _ in range(700)]
         for conn in crowd:

@@ -93,7 +93,7 @@ def test_probabilities_of_what_is_left(server):
 
 @pytest.mark.parametrize("form", [lambda text: [[text, False]], lambda text: {text: -100}], ids=["pairs", "object"])
 def test_bias_by_text(server, form):
-    """Of all the tokens of the text; `false` forbids them."""
+    """A bias by text is one of all its tokens; `false` forbids them."""
     text = ask(server)["content"].split()[0]
     assert text not in ask(server, logit_bias=form(" " + text))["content"].split()[0]
     (token,) = ids(server, "a", False)[-1:]

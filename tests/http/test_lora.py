@@ -187,7 +187,7 @@ def test_mixed(lora):
 
 
 def test_metrics(start, root):
-    """Of the requests in progress, which adapters; requests by adapter."""
+    """Metrics: the adapters of requests in progress; requests by adapter."""
     server = start("--lora-modules", f"all={root}/all", "--lora-modules", f"few={root}/few", "--max-num-seqs", "1", env=SLOW)
     stream = server.open_stream(PROMPT, model="all", max_tokens=400, ignore_eos=True)
     waits = threading.Thread(target=server.complete, args=("x",), kwargs={"model": "few", "max_tokens": 1})

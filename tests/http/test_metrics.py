@@ -298,7 +298,7 @@ def test_pages(start):
 
 @pytest.mark.parametrize("flags", [(), ("--pipeline-parallel-size", "2")], ids=" ".join)
 def test_experts(start, flags):
-    """Of a prompt of one token, each layer reads as many experts as a token takes, one row each."""
+    """For a prompt of one token, each layer reads as many experts as a token takes, one row each."""
     path = BINARY.parent / "tests/golden-models/qwen3moe.gguf"
     if not path.exists():
         pytest.skip(f"no {path}: it is made by the tests' build")

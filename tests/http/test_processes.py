@@ -429,7 +429,7 @@ def test_gpus_out_of_reach(tmp_path, other, first, words, env, sentence):
 @pytest.mark.parametrize("other", ["host", "processes", "threads"])
 @pytest.mark.parametrize("sampling", [(), TOPK])
 def test_gpus_apart(tmp_path, other, sampling):
-    """Of several machines, or of one without peer access: by NCCL alone, near what GPUs say that read each other's memory."""
+    """Ranks of several machines, or of one without peer access, sum by NCCL alone, close to GPUs that read each other's memory."""
     words = [*WRITE, *LOGPROBS, *sampling, "--tensor-parallel-size", "2"]
     env = {"QUIRE_CUDA_MODULE": str(EMULATED)}
     want = run(*words, env=env)
@@ -446,7 +446,7 @@ def test_gpus_apart(tmp_path, other, sampling):
 
 @needs_emulated
 def test_long_sums_of_processes():
-    """Of a prompt by NCCL: the bits of threads, which are not those without it."""
+    """A prompt's sums by NCCL have the same bits in processes as in threads; without NCCL they have others."""
     env = {"QUIRE_CUDA_MODULE": str(EMULATED)}
     words = ["generate", "--raw", "-p", "Once upon a time there was a cat. " * 12, "-n", "2", "--json", *LOGPROBS, "--device", "cuda",
              "--tensor-parallel-size", "4"]  # fmt: skip

@@ -366,7 +366,7 @@ def test_ends_of_the_chain(server):
 
 
 def test_xtc(server):
-    """Of the tokens above the threshold only the least likely is ever sampled."""
+    """XTC samples, of the tokens above the threshold, only the least likely."""
     logprobs = only(server.complete(PROMPT, **SAMPLED, xtc_probability=1, xtc_threshold=0.1, logprobs=20))["logprobs"]
     choices = 0
     for own, top in zip(logprobs["token_logprobs"], logprobs["top_logprobs"]):

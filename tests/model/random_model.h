@@ -48,7 +48,7 @@ static inline void random_model_tensor(struct gguf_writer *w, const char *name, 
     random_model_stack(w, name, t, 0, rows, cols, false);
 }
 
-// Of models that are written from here on
+// Properties of models that are written from here on
 static int random_layers = RANDOM_LAYERS;
 static bool random_plain; // of every family: all layers attend
 static int random_experts = 12;

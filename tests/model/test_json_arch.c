@@ -171,7 +171,7 @@ static void check(const struct golden *g, const char *device, double limit) {
         assert_true(position < g->num_prompt);
         driver_add(&d, g->prompt, position + 1, 1, (struct sampling_params){0});
         driver_run(&d, got);
-        // Of recurrent layers there is one snapshot, before the last token of the whole prompt.
+        // Recurrent layers have one snapshot, before the last token of the whole prompt.
         assert_true(got[id - 1].num_cached >= 32 || (recurrent && position + 1 < g->num_prompt));
         compare_row(g, device, row, d.first_logits, limit);
     }

@@ -66,7 +66,7 @@ static const struct {
 };
 enum { NUM_CASES = sizeof cases / sizeof *cases, MAX_ROWS = 530 };
 
-// Of the layer in the order of struct layer's fields in load().
+// The layer's weights in the order of load().
 enum {
     NORM,
     ROUTER,

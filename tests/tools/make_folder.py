@@ -201,7 +201,7 @@ def turned(data, matrices, rows, cols):
 
 
 def joined(parts, matrices):
-    """Of each matrix the bytes of all parts."""
+    """The bytes of all parts, matrix by matrix."""
     sizes = [len(p) // matrices for p in parts]
     return b"".join(p[m * size : (m + 1) * size] for m in range(matrices) for p, size in zip(parts, sizes))
 

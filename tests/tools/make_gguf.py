@@ -342,7 +342,7 @@ def made_up(w, a):
 
 
 def differing_keys(w, a):
-    """Of layers that differ in sizes, as gemma4's do."""
+    """The keys of layers that differ in sizes, as gemma4's do."""
     w.bools(f"{a.arch}.attention.sliding_window_pattern", a.windowed)
     w.u32(f"{a.arch}.attention.key_length_swa", a.window_dim)
     w.u32(f"{a.arch}.attention.value_length_swa", a.window_dim)

@@ -502,7 +502,7 @@ def delta_net(a, t, off):
 
 
 def layer_norm_model(a, common, layer_types, scale, off):
-    """Of the families whose norms are LayerNorm; None: a is another."""
+    """The model of a family whose norms are LayerNorm; None: another family."""
     import transformers as tf
 
     common = {**common, "layer_norm_eps": 1e-5, "norm_eps": 1e-5, "norm_epsilon": 1e-5, "partial_rotary_factor": (a.rope_dim or a.head_dim) / a.head_dim}

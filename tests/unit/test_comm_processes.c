@@ -445,7 +445,7 @@ static void test_launchers(void **state) {
     }
 }
 
-// Of mpirun, which waits a second where it is not told otherwise.
+// mpirun waits a second unless its parameter says otherwise.
 static void test_patience(void **state) {
     (void)state;
     unsetenv("OMPI_COMM_WORLD_SIZE");

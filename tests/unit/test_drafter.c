@@ -42,7 +42,7 @@ static void test_lookup_is_the_search(void **state) {
         for (int min = 1; min <= 4; min++) {
             struct drafter *d = ngram_drafter(min);
             assert_non_null(d);
-            // Of chains no longer than what the index walks: long ones may hide an older, longer match.
+            // Chains no longer than the index walks: long ones may hide an older, longer match.
             int most = words * 30 < MOST ? words * 30 : MOST;
             for (int n = 0; n < most; n++) {
                 tokens[n] = n > 40 && random_next(&seed) % 8

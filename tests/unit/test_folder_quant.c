@@ -477,7 +477,7 @@ static void test_int8_groups(void **state) {
     expect("scales of other rows", FIT);
 }
 
-// Of size 0, also where the product of the other sizes overflows; a float of 8 bits that nothing reads.
+// Refuses tensors of size 0, also if the product of the other sizes overflows; a float of 8 bits that nothing reads.
 static void test_refused(void **state) {
     (void)state;
     static const char *const shapes_of[] = {"0, 8", "8, 0", "9007199254740991, 0"};

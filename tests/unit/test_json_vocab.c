@@ -288,7 +288,7 @@ static void test_pairs(void **state) {
         token_buf_free(&b);
         tokenizer_free(t);
     }
-    // Of a template whose pair has other ends than its single text nothing is known.
+    // A template whose pair has other ends than its single text gives no pairs.
     struct tokenizer *t = open_folder("llama3");
     struct token_buf b = {0};
     size_t second;

@@ -34,7 +34,7 @@ static void test_how_much(void **state) {
                      0); // token 63 is the first that is seen, of the tile at 0
     assert_int_equal(kv_first_kept(127, 64, false), 64);
     assert_int_equal(kv_first_kept(1000, 0, false), 0);
-    // Of a window (63 + 63 + 32) tokens in blocks of 16, wherever they begin; a state and a snapshot.
+    // A window needs (63 + 63 + 32) tokens in blocks of 16, wherever they begin; then a state and a snapshot.
     assert_int_equal(kv_pages(c, 16), 1 + 1 + 2);
     assert_int_equal(kv_pages(c, 176), 11 + 11 + 2);
     assert_int_equal(kv_pages(c, 1600), 100 + 11 + 2);

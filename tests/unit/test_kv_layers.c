@@ -106,7 +106,7 @@ static void test_shared(void **state) {
         assert_true(c.layers[i].kv_group == c.layers[2 + i % 2].kv_group &&
                     c.layers[i].kv_layer == c.layers[2 + i % 2].kv_layer);
     assert_true(c.layers[5].kv_group != c.layers[4].kv_group && c.layers[4].kv_layer == 1);
-    // Of heads of one size, which rotate in two ways: all in one group.
+    // Heads of one size that rotate in two ways: all in one group.
     for (int i = 0; i < 4; i++)
         c.attn[i].head_dim = 16;
     kv_layers_group(&c);

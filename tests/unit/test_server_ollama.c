@@ -26,7 +26,7 @@ static struct served_model model(void) {
 typedef bool parse_fn(struct completion_request *r, const struct served_model *m, const char *body,
                       size_t len, struct api_error *e);
 
-// Of a body with single quotes for double ones.
+// Parses a body with single quotes for double ones.
 static bool parse(parse_fn *fn, const struct served_model *m, const char *body, struct completion_request *c,
                   struct api_error *e) {
     char *copy = strdup(body);

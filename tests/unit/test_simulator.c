@@ -11,7 +11,7 @@
 // Some requests have drafts, right and wrong ones, that steps verify: the fake device writes cells for wrong tokens, too,
 // and samples behind them, which must leave no trace.
 //
-// Of requests that see their tokens the device is sometimes late with a mask: then the row's token is not one, and is computed
+// The device is sometimes late with the mask of a request that sees its tokens: then the row gives no token, and is computed
 // again when the mask is there.
 //
 // QUIRE_SIM_REQUESTS: how many requests in all. QUIRE_SIM_SEED: only the scenario of this seed, as printed by

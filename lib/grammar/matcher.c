@@ -314,7 +314,7 @@ static void loop_again(struct matcher *m, const struct net_loop *l, int32_t numb
 // Follows a thread up to NFA states that take a byte.
 static void follow(struct matcher *m, struct thread t) {
     const struct grammar *g = m->g;
-    const struct nfa_state *s = &g->nfa[t.nfa];
+    const struct net_state *s = &g->nfa[t.nfa];
     struct match_frame f = m->frames[t.stack];
     switch ((enum stop_kind)s->kind) {
     case NFA_DFA:
@@ -379,7 +379,7 @@ static void end_key(struct matcher *m, const struct thread *t, const struct net_
 
 static void take(struct matcher *m, const struct thread *t, unsigned char byte) {
     const struct grammar *g = m->g;
-    const struct nfa_state *s = &g->nfa[t->nfa];
+    const struct net_state *s = &g->nfa[t->nfa];
     if (s->kind == NFA_SET) {
         if (byte_set_has(&g->b->sets[s->a], byte))
             arrive(m, s->b, 0, t->stack);
@@ -523,7 +523,7 @@ int matcher_takes_plain(const struct matcher *m, int32_t state) {
     const struct match_state *s = &m->states[state];
     int most = 0;
     for (const struct thread *t = m->threads + s->first, *end = t + s->num; t < end; t++) {
-        const struct nfa_state *nfa = &m->g->nfa[t->nfa];
+        const struct net_state *nfa = &m->g->nfa[t->nfa];
         const struct match_frame *f = &m->frames[t->stack];
         int num = 0;
         if (nfa->kind == NFA_KEY) {

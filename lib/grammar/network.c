@@ -28,7 +28,7 @@ static int32_t add_stop(struct compiler *c, enum stop_kind kind, int32_t a, int3
         return fail(c, STATUS_LIMIT, "the grammar is too large");
     if (!gb_grow(c->b, &c->g->nfa, c->g->num_nfa, &c->cap_nfa, sizeof *c->g->nfa))
         return EXPR_NONE;
-    c->g->nfa[c->g->num_nfa] = (struct nfa_state){(uint8_t)kind, a, b};
+    c->g->nfa[c->g->num_nfa] = (struct net_state){(uint8_t)kind, a, b};
     return c->g->num_nfa++;
 }
 
@@ -68,7 +68,7 @@ static int32_t counted(struct compiler *c, expr part, int min, int max, int32_t 
     if (!gb_grow(c->b, &c->g->loops, c->g->num_loops, &c->cap_loops, sizeof *c->g->loops))
         return EXPR_NONE;
     int32_t loop = c->g->num_loops++;
-    const struct nfa_state *after = next >= 0 ? &c->g->nfa[next] : NULL;
+    const struct net_state *after = next >= 0 ? &c->g->nfa[next] : NULL;
     c->g->loops[loop] = (struct net_loop){.after = next, .min = min, .max = max};
     c->g->loops[loop].quiet = after && after->kind == NFA_SET && !byte_set_takes_plain(&c->b->sets[after->a]);
     int32_t body = compile(c, part, add_stop(c, NFA_AGAIN, loop, 0));
@@ -344,7 +344,7 @@ static void build(struct compiler *c, expr root) {
     if (b->err.code != STATUS_OK)
         return;
     for (int i = 0; i < g->num_nfa; i++) {
-        struct nfa_state *s = &g->nfa[i];
+        struct net_state *s = &g->nfa[i];
         if (s->kind == NFA_CALL)
             s->a = s->a >= 0 ? c->rule_starts[s->a] : -2 - s->a;
     }

@@ -20,7 +20,7 @@ enum stop_kind {
     NFA_END,     // the text may end
 };
 
-struct nfa_state {
+struct net_state {
     uint8_t kind;
     int32_t a, b;
 };
@@ -52,7 +52,7 @@ struct net_dfa {
 
 struct grammar {
     struct grammar_builder *b; // its automata, sets and objects
-    struct nfa_state *nfa;
+    struct net_state *nfa;
     int32_t *targets;
     struct net_loop *loops;
     struct net_object *objects;

@@ -48,8 +48,8 @@ enum status settings_pooling(const char *name, struct model_config *model, struc
         return STATUS_OK;
     for (int i = 0; i < NUM_POOLINGS; i++)
         if (strcmp(name, pooling_name((enum pooling)i)) == 0) {
-            model->ranks = i == POOLING_RANK;
-            model->pooling = model->ranks ? model->rank_pooling : (enum pooling)i;
+            model->is_reranker = i == POOLING_RANK;
+            model->pooling = model->is_reranker ? model->rank_pooling : (enum pooling)i;
             return i > 0 || !model_is_bidirectional(model)
                        ? STATUS_OK
                        : err_set(err, STATUS_INVALID,

@@ -237,7 +237,7 @@ struct model_config {
     int streams, laurel_rank;
     enum pooling pooling;      // other than NONE, never RANK: the head is not loaded, no token is sampled
     enum pooling rank_pooling; // of the classifier's input
-    bool ranks;                // it does: a pair of texts gets a score
+    bool is_reranker;          // it has a classifier: a pair of texts gets a score
     bool raw_vectors;          // vectors are used as they are, not scaled to length 1
 
     int num_attn, num_ffn, num_mix, num_ropes, num_groups;

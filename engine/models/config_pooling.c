@@ -52,7 +52,7 @@ bool config_pooling(struct config_reader *r, struct model_config *c) {
         return false;
     c->pooling = (enum pooling)r->h.pooling;
     c->rank_pooling = !r->arch->encoder ? POOLING_LAST : r->arch->ranks_mean ? POOLING_MEAN : POOLING_CLS;
-    c->ranks = c->pooling == POOLING_RANK;
+    c->is_reranker = c->pooling == POOLING_RANK;
     int64_t ranks_by = c->rank_pooling, longest = r->h.context; // these keys are of folders
     bool normalize = true;
     if (meta_int(r->f, "quire.rank_pooling", false, POOLING_MEAN, POOLING_LAST, &ranks_by, r->err) ||
@@ -62,7 +62,7 @@ bool config_pooling(struct config_reader *r, struct model_config *c) {
     c->max_context = longest < r->h.context ? (int)longest : r->h.context;
     c->rank_pooling = (enum pooling)ranks_by;
     c->raw_vectors = !normalize;
-    if (c->ranks)
+    if (c->is_reranker)
         c->pooling = c->rank_pooling;
     if (r->h.attn.bidirectional && c->pooling == POOLING_NONE)
         c->pooling = POOLING_MEAN; // as sentence-transformers

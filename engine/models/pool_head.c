@@ -92,8 +92,8 @@ static bool read_classifier(struct pool_head *head, const struct model_config *c
 enum status pool_head_load(struct pool_head *head, const struct model_config *c, const struct model_file *f,
                            struct err *err) {
     *head = (struct pool_head){.eps = c->norm_eps, .size = c->hidden, .room = c->hidden};
-    bool dense = !c->ranks && c->pooling != POOLING_NONE && model_file_find(f, "dense_2.weight");
-    bool ok = (!c->ranks || read_classifier(head, c, f, err)) &&
+    bool dense = !c->is_reranker && c->pooling != POOLING_NONE && model_file_find(f, "dense_2.weight");
+    bool ok = (!c->is_reranker || read_classifier(head, c, f, err)) &&
               (!dense || (add_stage(head, f, "dense_2", c->hidden, 0, POOL_PLAIN, err) &&
                           add_stage(head, f, "dense_3", head->stages[0].out, 0, POOL_PLAIN, err)));
     for (int i = 0; ok && i < head->num_stages; i++) {

@@ -130,7 +130,7 @@ static void after_load(uv_work_t *work, int status) {
                                                                                        : info->model.vocab,
                                        .max_model_len = info->max_model_len,
                                        .pooling = info->model.pooling,
-                                       .ranks = info->model.ranks,
+                                       .ranks = info->model.is_reranker,
                                        .pairs = model_is_bidirectional(&info->model),
                                        .types = info->model.token_types > 1,
                                        .raw_vectors = info->model.raw_vectors,

@@ -29,7 +29,7 @@ static bool write_line(char line[MAX_LINE], const char *name, const char *path, 
                                             .max_chunk = 16,
                                             .max_model_len = 64});
     const struct model_config *m = &engine_info(d.engine)->model;
-    if (m->pooling != POOLING_NONE || m->ranks) {
+    if (m->pooling != POOLING_NONE || m->is_reranker) {
         driver_close(&d);
         return false;
     }

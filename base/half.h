@@ -59,8 +59,8 @@ static inline uint16_t float_to_bf16(float f) {
     return (uint16_t)((u + 0x7fffu + (u >> 16 & 1u)) >> 16);
 }
 
-// E4M3 of the OCP 8-bit floating point specification: largest 448, no infinity, NaN is 0x7f or 0xff. What is
-// larger becomes the largest.
+// E4M3 of the OCP 8-bit floating point specification: largest 448, no infinity, NaN is 0x7f or 0xff. Larger
+// values become the largest.
 static inline float e4m3_to_float(uint8_t h) {
     uint32_t sign = (uint32_t)(h & 0x80u) << 24, exp = (h >> 3) & 15u, man = h & 7u;
     if ((h & 0x7fu) == 0x7fu)

@@ -568,8 +568,8 @@ static int by_number(const void *x, const void *y) {
     return *a < *b ? -1 : *a > *b;
 }
 
-// Keeps the frames that are marked in `number`, which becomes their new numbers, and their sets, copies of `sets`. Who waits
-// below has the lower number, so that frames move down in order.
+// Keeps the frames that are marked in `number`, which becomes their new numbers, and their sets, copies of `sets`. A
+// frame's parent has the lower number, so that frames move down in order.
 static void keep_frames(struct matcher *m, int32_t *number, const uint64_t *sets) {
     size_t num = 1;
     for (size_t i = m->num_frames - 1; i > 0; i--)

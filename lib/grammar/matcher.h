@@ -34,7 +34,7 @@ bool matcher_may_go_on(struct matcher *m, int32_t state);
 // more threads than this one; INT_MAX: any number.
 int matcher_takes_plain(const struct matcher *m, int32_t state);
 
-// Forgets all states but these (num), which get new numbers in place. What users keep for them stays. false: out of memory,
+// Forgets all states but these (num), which get new numbers in place. Their users' values stay. false: out of memory,
 // nothing is forgotten.
 bool matcher_keep(struct matcher *m, int32_t *states, size_t num);
 size_t matcher_bytes(const struct matcher *m);

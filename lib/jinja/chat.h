@@ -2,8 +2,8 @@
 // person.
 //
 // A template is a program from a model file, in the language of Jinja. It runs in a sandbox: it sees the
-// values it is given and nothing else, and its steps, depth and output are bounded. What the language part
-// lacks is refused by name when the template is parsed.
+// values it is given and nothing else, and its steps, depth and output are bounded. The parser
+// refuses missing parts of the language by name.
 //
 // A template is immutable once made: any number of threads may render it at once. An arena belongs to one
 // rendering.

@@ -1,4 +1,4 @@
-// Statements. What the language has and we lack is refused here, by name. Jinja lets an unknown filter or
+// Statements. Parts of the language that we lack are refused here, by name. Jinja lets an unknown filter or
 // test pass inside an `if`, where it is an error only when reached; real templates rely on that, so it is so
 // here.
 #include "parse.h"

@@ -1,5 +1,5 @@
 // Lark grammars as llguidance reads them (by its description): rules become rules, terminals texts of regular
-// expressions. What %ignore names may stand before every terminal and at the end.
+// expressions. Texts that %ignore names may stand before every terminal and at the end.
 #include "lark_terminals.h"
 
 #include <stdlib.h>

@@ -293,7 +293,7 @@ static void sort_by_group(struct minimise *m, int first, int open, int num) {
     }
 }
 
-// Splits a set into groups. What has not to be looked at is all of one group, the first one. The largest keeps the set's
+// Splits a set into groups. States that need no look form the first group. The largest keeps the set's
 // number, so that a state changes its set at most log2(states) times; where states lead that changed it is looked at again.
 static void split(struct minimise *m, int set) {
     int first = m->first[set], end = m->end[set], open = m->open[set], num = 0, largest = 0;

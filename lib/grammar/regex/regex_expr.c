@@ -1,5 +1,5 @@
-// Expressions keep repeats as counts, where an automaton would write them out. What only an automaton can say, looks
-// ahead and anchors inside, becomes one.
+// Expressions keep repeats as counts, where an automaton would write them out. Looks ahead and
+// anchors inside, which only an automaton can express, become one.
 #include "regex_expr.h"
 
 #include "../front.h"

@@ -1,5 +1,5 @@
-// The syntax is that of ECMA 262 with the flag u (section 22.2.1). What it has as an error, but Python's re and PCRE2
-// read alike, is taken, too: punctuation that is escaped without need, { and } that begin no repeat, \A, \z, \x{...}, (?i).
+// The syntax is that of ECMA 262 with the flag u (section 22.2.1). It also takes forms that are errors there
+// and that Python's re and PCRE2 read alike: punctuation that is escaped without need, { and } that begin no repeat, \A, \z, \x{...}, (?i).
 #include "regex_tree.h"
 
 #include "../front.h"

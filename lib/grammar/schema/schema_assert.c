@@ -40,10 +40,10 @@ bool say_values(struct say *p, const struct jdoc_value *list, bool single, bool 
     if (p->type == TYPE_NULL || (p->type == TYPE_BOOLEAN && found == 3))
         return true; // all of the type; a negation has no alternative here
     struct fact f = {
-        .kind = p->type == TYPE_BOOLEAN ? FACT_BOOLEAN : FACT_ONE_OF, .node = list, .not = negated};
+        .kind = p->type == TYPE_BOOLEAN ? FACT_BOOLEAN : FACT_ONE_OF, .node = list, .negated = negated};
     if (p->type == TYPE_BOOLEAN) {
         f.min = (found == 2) != negated;
-        f.not = false;
+        f.negated = false;
     }
     if (p->type < TYPE_ARRAY)
         return negated ? SAY_OR(p, f) : say_add(p, f);
@@ -115,7 +115,7 @@ bool say_not_value(struct say *p, const struct jdoc_value *v) {
 // ---- numbers and strings
 
 bool say_scalar(struct say *p, struct fact f, bool negated) {
-    f.not = f.not != negated;
+    f.negated = f.negated != negated;
     return negated ? SAY_OR(p, f) : say_add(p, f);
 }
 

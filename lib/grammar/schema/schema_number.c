@@ -13,7 +13,7 @@ enum { MAX_CONSTRAINTS = 12, MAX_DIVISOR = 50000 };
 
 struct number_constraint {
     enum fact_kind kind;
-    bool not, exclusive;
+    bool negated, exclusive;
     struct decimal d; // bound, value
     int64_t divisor;  // of the number times 10^scale
     int scale;
@@ -125,16 +125,16 @@ static int number_verdict(const struct decimal *d, const struct number_state *s)
 static bool constraint_holds(const struct number_constraint *r, const struct number_state *s, int64_t c) {
     struct number_state own = {.c = {c}, .phase = s->phase, .negative = s->negative};
     if (r->kind == FACT_INTEGER)
-        return !s->broken != r->not ;
+        return !s->broken != r->negated;
     if (r->kind == FACT_MULTIPLE) {
         int64_t rest = c < 0 ? 1 : c & 0xffffffff;
         for (int64_t at = c < 0 ? 0 : c >> 32; rest != 0 && c >= 0 && at < r->scale; at++)
             rest = rest * 10 % r->divisor;
-        return (rest == 0) != r->not ;
+        return (rest == 0) != r->negated;
     }
     int verdict = number_verdict(&r->d, &own);
     if (r->kind == FACT_ONE_OF)
-        return (verdict == 0) != r->not ;
+        return (verdict == 0) != r->negated;
     return verdict == 0 ? !r->exclusive : (r->kind == FACT_AT_LEAST) == (verdict > 0);
 }
 
@@ -170,7 +170,7 @@ static struct number_constraint *rules_add(struct schema *s, struct number_rules
         return NULL;
     }
     struct number_constraint *c = &r->list[r->num++];
-    *c = (struct number_constraint){.kind = f->kind, .not = f->not };
+    *c = (struct number_constraint){.kind = f->kind, .negated = f->negated};
     return c;
 }
 
@@ -205,8 +205,8 @@ static bool rules_read(struct schema *s, const struct clause *c, struct number_r
             if (!rules_add(s, r, f))
                 return false;
             r->whole = true;
-            r->fraction = r->fraction && (f->not || (s->as_written && f->min));
-        } else if (f->kind == FACT_ONE_OF && f->not ) {
+            r->fraction = r->fraction && (f->negated || (s->as_written && f->min));
+        } else if (f->kind == FACT_ONE_OF && f->negated) {
             const struct jdoc_value *one = f->node->type == JDOC_NUMBER ? f->node : NULL;
             if (one && (!(k = rules_add(s, r, f)) || !decimal_of(s, one, &k->d)))
                 return false;
@@ -305,7 +305,7 @@ static bool candidate_add(struct schema *s, const struct clause *c, const struct
     size_t len;
     const char *text = schema_step(s, 1) ? number_text(s, v, &len) : NULL;
     for (const struct fact_list *l = text ? c->facts : NULL; l; l = l->next)
-        if (l->fact.kind == FACT_ONE_OF && !l->fact.not &&l->fact.node != list) {
+        if (l->fact.kind == FACT_ONE_OF && !l->fact.negated && l->fact.node != list) {
             const struct dfa *d = schema_list(s, l->fact.node, true);
             if (!d || dfa_match(d, text, len) < 0)
                 return d != NULL;
@@ -358,9 +358,9 @@ bool form_number(struct schema *s, const struct clause *c, struct form **forms) 
     bool integer = false, others = false, fraction = true;
     for (const struct fact_list *l = c->facts; l; l = l->next) {
         const struct fact *f = &l->fact;
-        if (f->kind == FACT_ONE_OF && !f->not &&(!list || f->node->len < list->len))
+        if (f->kind == FACT_ONE_OF && !f->negated && (!list || f->node->len < list->len))
             list = f->node;
-        if (f->kind == FACT_INTEGER && !f->not ) {
+        if (f->kind == FACT_INTEGER && !f->negated) {
             integer = true;
             fraction = fraction && f->min;
         } else {

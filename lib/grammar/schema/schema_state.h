@@ -64,8 +64,8 @@ enum fact_kind {
 };
 struct fact {
     enum fact_kind kind,
-        within; // within: of EXISTS, MATCHING, OTHERS or NAMES (whose name is not as name_atom says)
-    bool not ;  // MULTIPLE, INTEGER, ONE_OF, PATTERN, FORMAT
+        within;   // within: of EXISTS, MATCHING, OTHERS or NAMES (whose name is not as name_atom says)
+    bool negated; // MULTIPLE, INTEGER, ONE_OF, PATTERN, FORMAT
     atom atom, name_atom;
     const struct jdoc_value *node;
     const struct node_list *nodes; // OTHERS

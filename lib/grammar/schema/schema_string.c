@@ -204,7 +204,7 @@ static bool rules_read(struct schema *s, const struct clause *c, struct string_r
             continue;
         const struct dfa *d =
             f->kind == FACT_PATTERN ? schema_regex(s, f->node) : schema_format(s, f->node, &annotation);
-        if (!annotation && !(d && rules_and(s, r, d, f->not, f->node)))
+        if (!annotation && !(d && rules_and(s, r, d, f->negated, f->node)))
             return false;
     }
     return true;
@@ -344,7 +344,7 @@ static bool value_fits(struct schema *s, const struct clause *c, const struct jd
     for (const struct fact_list *l = c->facts; l; l = l->next) {
         const struct fact *f = &l->fact;
         bool annotation = false, fits;
-        if (f->kind == FACT_ONE_OF && f->node == list && !f->not )
+        if (f->kind == FACT_ONE_OF && f->node == list && !f->negated)
             continue;
         if (f->kind == FACT_COUNT) {
             fits = length >= f->min && (f->max < 0 || length <= f->max);
@@ -352,7 +352,7 @@ static bool value_fits(struct schema *s, const struct clause *c, const struct jd
             const struct dfa *d = f->kind == FACT_ONE_OF    ? schema_list(s, f->node, false)
                                   : f->kind == FACT_PATTERN ? schema_regex(s, f->node)
                                                             : schema_format(s, f->node, &annotation);
-            fits = annotation || (d && (dfa_match(d, t.data, t.len) >= 0) != f->not );
+            fits = annotation || (d && (dfa_match(d, t.data, t.len) >= 0) != f->negated);
         }
         if (!fits)
             return false;
@@ -382,7 +382,7 @@ bool form_string(struct schema *s, const struct clause *c, struct form **forms) 
     struct string_rules r = {0, -1, NULL, false};
     const struct jdoc_value *list = NULL;
     for (const struct fact_list *l = c->facts; l; l = l->next)
-        if (l->fact.kind == FACT_ONE_OF && !l->fact.not &&(!list || l->fact.node->type == JDOC_STRING))
+        if (l->fact.kind == FACT_ONE_OF && !l->fact.negated && (!list || l->fact.node->type == JDOC_STRING))
             list = l->fact.node;
     if (list)
         return form_texts(s, c, list, forms);

@@ -1,5 +1,5 @@
-// Drafters that need no model of their own (speculative decoding): see struct drafter of filter.h. What a request
-// gets does not depend on them, because a step verifies every draft. Any thread makes one; then it is the request's.
+// Drafters that need no model of their own (speculative decoding): see struct drafter of filter.h. They do not
+// change a request's output, because a step verifies every draft. Any thread makes one; then it is the request's.
 #pragma once
 
 #include "request.h"

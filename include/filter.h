@@ -26,15 +26,15 @@ struct token_filter {
     void *state;
     bool (*accept)(void *state, token_id token); // false: the token was not allowed; nothing changes
     // bit set: allowed, and then it is accepted. Takes what it worked, in steps of about 50 ns, off *work: MASK_MORE where
-    // nothing is left. What a mask comes to does not depend on how often it is asked for.
+    // nothing is left. The final mask does not depend on the number of calls.
     enum mask_result (*mask)(void *state, uint32_t *bits, int vocab, int64_t *work);
     void (*rollback)(void *state, int n); // undoes the last n <= MAX_DRAFTS accepts; NULL: no drafts for it
     void (*free)(void *state);
     bool (*done)(void *state); // nothing may follow: the request is over; NULL: only its mask says so
 };
 
-// Guesses the tokens that come next, for a step to verify several at once (speculative decoding). What a
-// request gets does not depend on it. Owned by the request like a filter; called by the engine thread between
+// Guesses the tokens that come next, for a step to verify several at once (speculative decoding). It does
+// not change a request's output. Owned by the request like a filter; called by the engine thread between
 // two steps.
 struct drafter {
     void *state;

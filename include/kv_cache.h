@@ -225,8 +225,8 @@ bool kv_reserve(struct kv_cache *kv, struct kv_seq *seq, int num_tokens);
 bool kv_grow(struct kv_cache *kv, struct kv_seq *seq, int num_tokens);
 
 // Gives back what no step reads that computes `position` or later: blocks before the window, snapshots before the
-// position, and a saved state. No unresolved step computes an earlier position. What is to stay in the cache is
-// published before.
+// position, and a saved state. No unresolved step computes an earlier position. Publish before it
+// what is to stay in the cache.
 void kv_trim(struct kv_cache *kv, struct kv_seq *seq, int position);
 
 // Drops all references, tail first, and what is reserved. Published blocks stay in the cache until reused.

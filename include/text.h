@@ -11,7 +11,7 @@ extern "C" {
 struct chat_segment; // of lib/jinja
 
 // Appends the ids of n segments, as one sequence with one BOS where the model asks for it. Names of control
-// tokens become these tokens in the template's own segments only, never in a client's. What lies between two
+// tokens become these tokens in the template's own segments only, never in a client's. The text between two
 // of them is one text, of the template or of a client, so that a benign conversation gives the ids of its whole text read
 // with special tokens on. STATUS_NOMEM, STATUS_INVALID as tokenizer_encode(); out then holds a part. Any thread.
 enum status text_encode(const struct tokenizer *t, const struct chat_segment *segments, size_t n,

@@ -64,7 +64,7 @@ void kv_seq_init(struct kv_seq *seq, block_id *ids, int cap) {
             (struct block_table){.ids = ids + (size_t)g * (size_t)cap, .live = KV_NONE, .saved = KV_NONE};
 }
 
-// Empties a sequence that holds nothing any more. What its tokens hash to stays.
+// Empties a sequence that holds nothing any more. The hashes of its tokens stay.
 static void seq_clear(struct kv_seq *seq) {
     struct kv_hash *hashes = seq->hashes;
     int num_hashes = seq->num_hashes;

@@ -1,4 +1,4 @@
-// See model_config.h. What an architecture's keys are called and which values they may have: architectures.c.
+// See model_config.h. architectures.c has the names of an architecture's keys and the values that they may have.
 #include "config_reader.h"
 
 #include "kv_layers.h"

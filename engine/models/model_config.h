@@ -5,7 +5,7 @@
 #include "model.h"
 #include "model_file.h"
 
-// Fills *config. What Quire does not compute is refused by its name, never ignored: an architecture, mixture
+// Fills *config. Refuses by name, never ignores, what Quire does not compute: an architecture, mixture
 // of experts, an unknown kind of RoPE scaling, per-layer sizes. Whether there are biases, and a
 // head of its own, is read from the tensors. config->rope.freq_factors points into g. STATUS_FORMAT names the
 // key, what was expected, and what was found.

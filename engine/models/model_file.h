@@ -1,7 +1,7 @@
 // A model file as loaders see it, whatever its format: tensors by name, and keys with typed values.
 //
 // A format opens its files and fills a model_file: lists of keys and tensors, and how bytes are read. Everything
-// else (lookup, typed getters, messages) is here, once. What a tensor or a key is called is the business of
+// else (lookup, typed getters, messages) is here, once. The names of tensors and keys are the business of
 // architectures.h.
 //
 // A model_file never changes once opened but for what model_file_keep() adds. model_file_read() may be called by any

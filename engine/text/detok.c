@@ -3,7 +3,7 @@
 //   token → raw bytes → stop strings (on bytes, before anything is replaced) → UTF-8 → text
 //
 // Each stop string has a Knuth-Morris-Pratt automaton that sees every byte once. `raw` holds the longest
-// suffix that may still become a stop: as many bytes as the automaton that has matched most. What leaves it
+// suffix that may still become a stop: as many bytes as the automaton that has matched most. Its output
 // goes through the decoder of the WHATWG Encoding Standard, which holds back an unfinished sequence and turns
 // each maximal invalid part into one U+FFFD. All memory is allocated by detok_new(): a push cannot fail.
 #include "tokenizer.h"

@@ -1,4 +1,4 @@
-// See config.h. What a key means is as in transformers 4.57 (configuration_*.py, modeling_rope_utils.py).
+// See config.h. Keys have their meaning in transformers 4.57 (configuration_*.py, modeling_rope_utils.py).
 #include "config.h"
 
 #include "models/architectures.h"

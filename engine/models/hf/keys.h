@@ -1,5 +1,5 @@
 // Keys and tensors of a folder as the rest of the engine names them: in GGUF's words, which architectures.h and the
-// tokenizers read. What a folder says in words of its own is translated here and nowhere else.
+// tokenizers read. A folder's own words are translated here and nowhere else.
 #pragma once
 
 #include "models/model_file.h"

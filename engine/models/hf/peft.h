@@ -4,7 +4,7 @@
 
 #include "models/model_file.h"
 
-// arch: of the model that it is for. What Quire does not compute is refused by key or tensor. NULL with err:
+// arch: of the model that it is for. Refuses by key or tensor what Quire does not compute. NULL with err:
 // STATUS_FORMAT, STATUS_IO, STATUS_NOMEM. Closed by model_file_close().
 struct model_file *peft_open(const char *path, const char *arch, struct err *err);
 

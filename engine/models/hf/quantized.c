@@ -1,4 +1,4 @@
-// See quantized.h: which tensors belong to a matrix, and whether they fit. What they mean: dequantize.c.
+// See quantized.h: which tensors belong to a matrix, and whether they fit. dequantize.c decodes them.
 #include "quantized.h"
 
 #include <stdlib.h>

@@ -11,6 +11,6 @@ struct hf_vocab_files { // those but the first may be NULL
 };
 
 // eos: (num_eos) ids that end a generation. rows: of the embedding, so many tokens there are at least; the others are
-// unused. What is not known is refused by its name. STATUS_FORMAT, STATUS_NOMEM.
+// unused. Unknown steps are refused by name. STATUS_FORMAT, STATUS_NOMEM.
 enum status hf_vocab_read(const struct hf_vocab_files *files, const int64_t *eos, int num_eos, int64_t rows,
                           struct hf_keys *keys, struct err *err);

@@ -27,8 +27,8 @@ int sched_compute_end(const struct request *r) {
     return r->sampling.prompt_logprobs ? max_int(r->num_prompt - 1, 1) : r->num_prompt;
 }
 
-// Known tokens that can be computed now. What looks at tokens must see one before the next is sampled, so
-// such a request is not planned again before. One whose mask is late has none (S16).
+// Known tokens that can be computed now. A request that looks at its tokens must see one before the next is sampled,
+// so it is not planned again before. One whose mask is late has none (S16).
 static int num_todo(const struct scheduler *s, const struct request *r) {
     if (r->num_pending > 0 && (!s->config.async || request_sees_tokens(r)))
         return 0;
@@ -279,7 +279,7 @@ static struct draft_room find_draft_room(const struct scheduler *s, int num_deco
     return room;
 }
 
-// How many of its drafts a request that decodes takes along. What may be wrong is preceded by a checkpoint.
+// How many of its drafts a request that decodes takes along. A checkpoint precedes drafts, as they may be wrong.
 static int take_drafts(const struct scheduler *s, struct request *r, struct draft_room *room) {
     int num = min_int(r->num_drafts, room->tokens), before = kv_available(s->kv), pages = 0;
     if (num <= 0 || (s->kv->has_state && room->pages < s->kv->config.num_groups) ||

@@ -235,8 +235,8 @@ void cpu_matmul_experts_gated(struct device *dev, float *y, int ldy, const struc
 
 // experts.c
 void cpu_experts_arena(struct device *dev, struct cpu_arena *a);
-// The two halves of the feed-forward part of a layer with experts. What the rank adds to row t is then dev->partial (T,
-// D), and behind it (T, D) of the shared expert, whose sum with the former is still to do.
+// The two halves of the feed-forward part of a layer with experts. Then dev->partial has the rank's sum for each row,
+// (T, D), and behind it that of the shared expert, (T, D); the caller adds the two.
 void cpu_experts_in(struct device *dev, const struct layer *layer, int num_tokens);
 void cpu_experts_out(struct device *dev, const struct layer *layer, int num_tokens);
 

@@ -10,8 +10,8 @@ extern "C" {
 
 struct pool;
 
-// A worker function. thread: 0 (the caller) .. num_threads. What it computes must not depend on either, only
-// which thread computes it.
+// A worker function. thread: 0 (the caller) .. num_threads. Its results must not depend on either; only
+// the division of the work may.
 typedef void pool_fn(void *ctx, int thread, int num_threads);
 
 // 0 threads: as many as the CPUs this process may use. NULL when threads cannot be made.

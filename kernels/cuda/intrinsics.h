@@ -86,8 +86,8 @@ KD_FN void kd_grid_release() {
 #endif
 }
 
-// Counts a block that arrives, 0 again after `last`: returns how many came before it. What they wrote before
-// a barrier in front of it, the last of them may read behind the next.
+// Counts a block that arrives, 0 again after `last`: returns how many came before it. The last of
+// them may read, behind the next barrier, all that they wrote before a barrier in front of it.
 KD_FN uint32_t kd_count(uint32_t *arrived, uint32_t last) {
     uint32_t before;
     asm volatile("atom.acq_rel.gpu.global.inc.u32 %0, [%1], %2;"

@@ -51,7 +51,7 @@ __global__ void __launch_bounds__(MIX_THREADS) mix_conv(struct cuda_mix_conv a) 
     store_act(act_row(a.y, (size_t)row, a.ldy, a.act_dtype), c, sum, a.act_dtype);
 }
 
-// The window after the step. What moves down was read by the same thread before it is written over.
+// The window after the step. Each thread reads the values that move down before it overwrites them.
 __global__ void __launch_bounds__(MIX_THREADS) mix_window(struct cuda_mix_conv a) {
     kd_grid_release();
     kd_grid_wait();

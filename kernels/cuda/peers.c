@@ -282,7 +282,7 @@ void cuda_peers_join(struct device *dev) {
 
 // ---- within a step
 
-// The same of some rows, by NCCL. What has been multiplied in bf16 is added so, too: half the bytes.
+// The same of some rows, by NCCL. Outputs of bf16 GEMMs are added in bf16, too: half the bytes.
 static void sum_by_nccl(struct device *dev, const struct weight *w, float *part, float *y, bool add,
                         const float *bias, int rows) {
     struct peers *p = &dev->peers;

@@ -1,4 +1,4 @@
-// Each phase of backend.h as a few launches. What differs between layers comes from the layer's specs.
+// Each phase of backend.h as a few launches. Differences between layers come from the layer's specs.
 #include "device.h"
 
 #include "log.h"

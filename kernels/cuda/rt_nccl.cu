@@ -1,4 +1,4 @@
-// NCCL, loaded when it is first asked for (libnccl.so.2): the module works without it. What is used of it is
+// NCCL, loaded when it is first asked for (libnccl.so.2): the module works without it. The parts used are
 // declared here, so that the same code is compiled where its header is not at hand, as the one of PyTorch's
 // package often is not, and without the toolkit, for tests. Names, types and numbers are those of its
 // documented interface, equal in all 2.x ("NCCL API", NVIDIA).

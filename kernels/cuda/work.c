@@ -257,8 +257,8 @@ static void sort_tiles(const struct work_attn_config *a, int tile_rows, struct c
         }
 }
 
-// Those that read most first, over all prompts of the step: the last to begin are the shortest. What a tile
-// computes depends on no other.
+// Those that read most first, over all prompts of the step: the last to begin are the shortest. A tile's
+// results depend on no other.
 static void fill_tiles(struct step_work *p, const struct work_config *c, const struct cuda_inputs *in,
                        struct part_cursor *to, const struct step *step, int spec) {
     const struct work_attn_config *a = &c->attn[spec];

@@ -1,5 +1,5 @@
 // The runtime on the host: memory is the host's (so that AddressSanitizer sees what kernels do), a graph is a list
-// of launches. What is queued runs when the host waits for it, as late as on a slow device. A launch that a device would
+// of launches. Queued work runs when the host waits for it, as late as on a slow device. A launch that a device would
 // refuse fails the runtime as there.
 #include "big_kernels.h"
 #include "launch.h"

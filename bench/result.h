@@ -1,4 +1,4 @@
-// The metrics of a run, computed from its records. Pure. What each means: README.md.
+// The metrics of a run, computed from its records. Pure. README.md says what each means.
 #pragma once
 
 #include "load.h"

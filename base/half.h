@@ -89,7 +89,7 @@ static inline uint8_t float_to_e4m3(float f) {
 }
 
 // The scale of an MXFP4 block as ggml reads its byte: 2^(e - 128), half of what the byte alone says, because
-// the numbers beside it are doubled to be whole. For e of 0 and 1 a subnormal number.
+// the values beside it are doubled to be whole. For e of 0 and 1 a subnormal number.
 static inline float e8m0_to_half_float(uint8_t e) {
     return bits_float(e < 2 ? 0x00200000u << e : (uint32_t)(e - 1) << 23);
 }

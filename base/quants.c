@@ -1,4 +1,4 @@
-// Blocks to numbers. kernels/ref/ref_ops.c says on its own what one element is; this file takes whole blocks.
+// Decodes blocks to values. kernels/ref/ref_ops.c says on its own what one element is; this file takes whole blocks.
 #include "quants.h"
 
 #include "half.h"
@@ -23,7 +23,7 @@ static float load_half(const uint8_t *p) {
 }
 
 // 16 bytes: values 0..15 in the low nibbles, 16..31 in the high ones.
-static void unpack_halves(int8_t *q, const uint8_t *p) {
+static void unpack_nibbles(int8_t *q, const uint8_t *p) {
     for (int i = 0; i < 16; i++) {
         q[i] = (int8_t)(p[i] & 15);
         q[16 + i] = (int8_t)(p[i] >> 4);
@@ -36,7 +36,7 @@ static void unpack_fifths(int8_t *q, const uint8_t *p) {
         q[i] = (int8_t)(q[i] | (p[i / 8] >> i % 8 & 1) << 4);
 }
 
-// Two bits a number: byte 32 a + i holds numbers 128 a + i, + 32, + 64 and + 96.
+// Two bits a value: byte 32 a + i holds values 128 a + i, + 32, + 64 and + 96.
 static void unpack_twos(int8_t *q, const uint8_t *p) {
     for (int i = 0; i < 256; i++)
         q[i] = (int8_t)(p[i / 128 * 32 + i % 32] >> i % 128 / 32 * 2 & 3);
@@ -53,29 +53,29 @@ static void unpack(struct block *b, const uint8_t *p, enum dtype dtype) {
     case DTYPE_Q8_0: memcpy(b->q, p + 2, 32); break;
     case DTYPE_Q4_0:
         zero = 8;
-        unpack_halves(b->q, p + 2);
+        unpack_nibbles(b->q, p + 2);
         break;
     case DTYPE_Q5_0:
         zero = 16;
-        unpack_halves(b->q, p + 6);
+        unpack_nibbles(b->q, p + 6);
         unpack_fifths(b->q, p + 2);
         break;
     case DTYPE_Q4_1:
     case DTYPE_Q5_1:
         b->d_min = -load_half(p + 2);
         b->min[0] = 1;
-        unpack_halves(b->q, p + (dtype == DTYPE_Q4_1 ? 4 : 8));
+        unpack_nibbles(b->q, p + (dtype == DTYPE_Q4_1 ? 4 : 8));
         if (dtype == DTYPE_Q5_1)
             unpack_fifths(b->q, p + 4);
         break;
     case DTYPE_IQ4_NL:
         table = quants_iq4;
-        unpack_halves(b->q, p + 2);
+        unpack_nibbles(b->q, p + 2);
         break;
     case DTYPE_MXFP4:
         table = quants_mxfp4;
         b->d = e8m0_to_half_float(p[0]);
-        unpack_halves(b->q, p + 1);
+        unpack_nibbles(b->q, p + 1);
         break;
     case DTYPE_Q2_K:
         b->per_scale = 16;
@@ -135,7 +135,7 @@ static void unpack(struct block *b, const uint8_t *p, enum dtype dtype) {
         table = quants_iq4;
         for (int i = 0; i < 8; i++) {
             b->scale[i] = quants_iq4xs_scale(p + 2, i);
-            unpack_halves(b->q + 32 * i, p + 8 + 16 * i);
+            unpack_nibbles(b->q + 32 * i, p + 8 + 16 * i);
         }
         break;
     default: break;

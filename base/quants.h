@@ -1,4 +1,4 @@
-// The quantised formats of ggml, in blocks of 32 or 256 numbers, and FP8: what a block of a file holds, and how rows
+// The quantised formats of ggml, in blocks of 32 or 256 values, and FP8: what a block of a file holds, and how rows
 // of f32 become blocks. Pure functions: any thread, no allocation, the same bits on every machine.
 // "Quantised" is a type with dtype_block() > 1; README.md of base/ says how the encoders choose.
 #pragma once
@@ -14,7 +14,7 @@ extern "C" {
 // The values of the 16 nibbles in IQ4_NL and IQ4_XS; in MXFP4 twice the values.
 extern const int8_t quants_iq4[16], quants_mxfp4[16];
 
-// Whether a quantised type has a minimum beside its scale: numbers are unsigned then.
+// Whether a quantised type has a minimum beside its scale: values are unsigned then.
 static inline bool quants_has_minimum(enum dtype t) {
     return t == DTYPE_Q4_1 || t == DTYPE_Q5_1 || t == DTYPE_Q2_K || t == DTYPE_Q4_K || t == DTYPE_Q5_K;
 }
@@ -52,7 +52,7 @@ uint16_t quants_fp8(const void *row, int64_t k);
 void quants_decode(float *y, const void *src, enum dtype dtype, int64_t n);
 
 // dst (dtype_row_bytes(dtype, n) bytes) = the row x (n) in blocks; n is a multiple of the block. Not for
-// Q2_K, Q3_K, IQ4_XS, MXFP4 and FP8, which are only read. The numbers are finite and of magnitude at most
+// Q2_K, Q3_K, IQ4_XS, MXFP4 and FP8, which are only read. The values are finite and of magnitude at most
 // quants_limit(dtype); beyond it they are cut to what the format holds.
 void quants_encode(void *dst, enum dtype dtype, const float *x, int64_t n);
 

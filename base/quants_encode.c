@@ -13,7 +13,7 @@ enum { LANES = 8, BLOCK = 256, MAX_SUB = 32 };
 
 // Adding and subtracting it rounds |x| < 2^22 to the nearest whole number, ties to even.
 static const float magic = 12582912.0f;
-// A block whose numbers are all below is zero: half of the smallest scale.
+// A block whose values are all below is zero: half of the smallest scale.
 static const float smallest = 0x1p-25f;
 
 // Sizes are known where they are called, so that loops become vectors.
@@ -132,7 +132,7 @@ ALWAYS_INLINE float search_scale(const float *x, const float *w, int n, int low,
     return best;
 }
 
-// The error with this very scale; q gets the numbers.
+// The error with this very scale; q gets the values.
 ALWAYS_INLINE float try_scale(float *q, const float *x, const float *w, int n, float scale, int low,
                               int high) {
     round_all(q, x, n, 0, scale != 0 ? 1 / scale : 0, (float)low, (float)high);
@@ -140,7 +140,7 @@ ALWAYS_INLINE float try_scale(float *q, const float *x, const float *w, int n, f
 }
 
 // The scale among those given and the next larger of each (the steps of small f16 are wide) that loses least;
-// q gets its numbers.
+// q gets its values.
 static uint16_t choose_half(float q[32], const float *x, const float *w, const float *scales, int num,
                             int low, int high) {
     uint16_t best = 0;
@@ -171,8 +171,8 @@ static void encode_q8_0(uint8_t *dst, const float *x) {
         dst[2 + i] = (uint8_t)(int8_t)q[i];
 }
 
-// The halves of 32 numbers from 0 to 31 in 16 bytes
-static void put_halves(uint8_t *dst, const float q[32]) {
+// Packs the low four bits of 32 values from 0 to 31 into nibbles of 16 bytes
+static void pack_nibbles(uint8_t *dst, const float q[32]) {
     for (int i = 0; i < 16; i++)
         dst[i] = (uint8_t)(((int)q[i] & 15) | ((int)q[16 + i] & 15) << 4);
 }
@@ -197,7 +197,7 @@ static void encode_q45_0(uint8_t *dst, const float *x, enum dtype dtype) {
     for (int i = 0; i < 32; i++)
         q[i] += (float)zero;
     memcpy(dst, &h, 2);
-    put_halves(dst + (dtype == DTYPE_Q4_0 ? 2 : 6), q);
+    pack_nibbles(dst + (dtype == DTYPE_Q4_0 ? 2 : 6), q);
     if (dtype == DTYPE_Q5_0)
         put_fifths(dst + 2, q);
 }
@@ -212,7 +212,7 @@ ALWAYS_INLINE void round_iq4(float q[32], const float *x, float inverse) {
     }
 }
 
-// As search_scale() and choose_half() do it, with the numbers of a table.
+// As search_scale() and choose_half() do it, with the values of a table.
 static void encode_iq4_nl(uint8_t *dst, const float *x) {
     float y[32], w[32], q[32], best[32] = {0}, least = INFINITY;
     uint16_t d = 0;
@@ -257,7 +257,7 @@ static void encode_iq4_nl(uint8_t *dst, const float *x) {
         q[i] = (float)code;
     }
     memcpy(dst, &d, 2);
-    put_halves(dst + 2, q);
+    pack_nibbles(dst + 2, q);
 }
 
 struct q6 {
@@ -267,7 +267,7 @@ struct q6 {
     double error;
 };
 
-// Scales near to those in t under its d, and the numbers.
+// Scales near to those in t under its d, and the values.
 static void settle_q6(struct q6 *t, const float *x, const float *w) {
     float d = half_to_float(t->d), q[16];
     t->error = 0;
@@ -310,7 +310,7 @@ static void encode_q6_k(uint8_t *dst, const float *x) {
         if (!(t.error < best.error))
             break;
         best = t;
-        double xa = 0, aa = 0; // the best d for these numbers
+        double xa = 0, aa = 0; // the best d for these values
         for (int i = 0; i < BLOCK; i++) {
             int s = i / 16;
             double a = (double)t.scale[s] * (double)t.q[i];
@@ -429,7 +429,7 @@ static void encode_q45_1(uint8_t *dst, const float *x, enum dtype dtype) {
     }
     memcpy(dst, &d, 2);
     memcpy(dst + 2, &min, 2);
-    put_halves(dst + (dtype == DTYPE_Q4_1 ? 4 : 8), best);
+    pack_nibbles(dst + (dtype == DTYPE_Q4_1 ? 4 : 8), best);
     if (dtype == DTYPE_Q5_1)
         put_fifths(dst + 4, best);
 }
@@ -441,7 +441,7 @@ struct q45 {
     double error;
 };
 
-// Scales and minima near to those in t under its d and d_min, and the numbers.
+// Scales and minima near to those in t under its d and d_min, and the values.
 static void settle_q45(struct q45 *t, const float *x, const float *w, int top) {
     float d = half_to_float(t->d), d_min = half_to_float(t->d_min), q[MAX_SUB];
     t->error = 0;
@@ -466,7 +466,7 @@ static void settle_q45(struct q45 *t, const float *x, const float *w, int top) {
     }
 }
 
-// The best d and d_min for the numbers of t; false: they are what they were.
+// The best d and d_min for the values of t; false: they are what they were.
 static bool refit_q45(struct q45 *t, const float *x, const float *w) {
     double aa = 0, ab = 0, bb = 0, xa = 0, xb = 0;
     for (int i = 0; i < BLOCK; i++) {
@@ -557,7 +557,7 @@ void quants_encode(void *dst, enum dtype dtype, const float *x, int64_t n) {
     }
 }
 
-// The largest f16, the largest scale of a sub-block, the shorter side of the numbers.
+// The largest f16, the largest scale of a sub-block, the shorter side of the values.
 float quants_limit(enum dtype dtype) {
     switch (dtype) {
     case DTYPE_Q8_0: return 65504.0f * 127;

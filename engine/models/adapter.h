@@ -10,7 +10,7 @@ struct adapter_file {                // start it zeroed
     void *memory;                    // which they lie in
 };
 
-// Reads and checks an adapter for a model: names, shapes, types, finite numbers, ranks up to max_rank, so that its size
+// Reads and checks an adapter for a model: names, shapes, types, finite values, ranks up to max_rank, so that its size
 // is bounded by the model's. STATUS_FORMAT, STATUS_IO, STATUS_NOMEM; adapter_file_free() is right in any case. Any
 // thread.
 enum status adapter_file_read(struct adapter_file *a, const char *path, const struct model_config *model,

@@ -37,7 +37,7 @@ struct meta {             // one key
     enum meta_type type;
     enum meta_type elem; // of an array; arrays do not nest
     uint64_t count;      // elements of an array, 1 otherwise
-    // Little-endian numbers; a string has its length before it, in 8 bytes. Where that is in the file: `offset`.
+    // Little-endian values; a string has its length before it, in 8 bytes. Where that is in the file: `offset`.
     const unsigned char *value;
     uint64_t offset;
 };

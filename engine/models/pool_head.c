@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-// The numbers of a tensor in f32, the caller's to free. NULL with err.
+// The values of a tensor in f32, the caller's to free. NULL with err.
 static float *read_floats(const struct model_file *f, const struct model_tensor *t, struct err *err) {
     bool floats = dtype_is_weight(t->view.dtype) && dtype_is_float(t->view.dtype);
     void *raw = dtype_is_weight(t->view.dtype) ? aligned_alloc(64, (t->bytes + 63) / 64 * 64) : NULL;
@@ -31,7 +31,7 @@ static float *read_floats(const struct model_file *f, const struct model_tensor 
     return NULL;
 }
 
-// A vector of n numbers, if the file has it. false: err.
+// A vector of n values, if the file has it. false: err.
 static bool read_vector(const struct model_file *f, const char *name, int n, float **out, struct err *err) {
     const struct model_tensor *t = model_file_find(f, name);
     if (!t)

@@ -41,7 +41,7 @@ static uint64_t find_bad16(const uint16_t *p, uint64_t n, uint16_t exponent) {
 }
 
 // The byte of the first f16 scale that is not finite: at `first` in each block, and the one after it where
-// there are two. The numbers beside them are integers and cannot be bad.
+// there are two. The values beside them are integers and cannot be bad.
 static uint64_t find_bad_scale(const unsigned char *p, uint64_t bytes, uint64_t block, uint64_t first,
                                int num) {
     for (uint64_t i = first; i < bytes; i += block)

@@ -195,7 +195,7 @@ static const char *read_row(struct hf_band *b, uint64_t row) {
     return NULL;
 }
 
-// Blocks of Q4_0 and Q8_0, of the numbers as they are.
+// Blocks of Q4_0 and Q8_0, of the values as they are.
 static const char *write_blocks(const struct hf_band *b, unsigned char *out) {
     const struct hf_quant *q = b->q;
     bool four = q->dtype == DTYPE_Q4_0;

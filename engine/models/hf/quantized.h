@@ -38,7 +38,7 @@ struct hf_quant {
     enum hf_scheme scheme;
     enum dtype dtype;                             // it becomes
     const struct hf_source **parts[HF_NUM_PARTS]; // one for each source; NULL: none
-    struct hf_grid grid, grids[HF_NUM_PARTS];     // of numbers, of scales and zero points
+    struct hf_grid grid, grids[HF_NUM_PARTS];     // of values, of scales and zero points
     enum st_type types[HF_NUM_PARTS];
     int64_t cols, block_cols, num_scales; // of a row, of a scale; scales of a row
     int bits;                             // of integers in words
@@ -46,9 +46,9 @@ struct hf_quant {
     uint64_t out_row_bytes;               // made
 };
 
-// Whether a tensor is a part of a quantised matrix beside its numbers, and not looked at by itself.
+// Whether a tensor is a part of a quantised matrix beside its values, and not looked at by itself.
 bool hf_quantized_is_part(const struct hf_shards *shards, struct text_view name);
-// The name without what a format adds to that of numbers, as .qweight.
+// The name without what a format adds to that of values, as .qweight.
 struct text_view hf_quantized_stem(struct text_view name);
 // Fills q for num sources, alike, HF_PLAIN for those that are not quantised. *s, of the first one's shape, gets that of the
 // matrix. f is for messages. false: err.

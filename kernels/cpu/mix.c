@@ -88,7 +88,7 @@ static void conv_item(const struct mix_job *job, int seq, int piece) {
 
 static float softplus(float x) { return x > 20 ? x : (float)log1p(exp((double)x)); }
 
-// Makes q and k of each group as long as they shall be, and of each head dt and decay from its numbers.
+// Makes q and k of each group as long as they shall be, and of each head dt and decay from its values.
 static void prepare_row(const struct mix_job *job, int t) {
     struct device *dev = job->dev;
     const struct mix_spec *m = &job->layer->mix;

@@ -18,7 +18,7 @@ struct ref_mix {
 };
 
 // raw: q, k, v (channels) as the input matrix gives them, or gate, output gate, x of MIX_CONV (3*heads); x: as many,
-// scratch. gate: (heads*P), then one or two numbers
+// scratch. gate: (heads*P), then one or two values
 // of each head. state: (mix_state_size()), of the tokens before, and then with this one. y: (heads*P)
 void ref_mix(float *y, const float *raw, float *x, const float *gate, float *state, const struct ref_mix *m);
 

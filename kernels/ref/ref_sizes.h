@@ -1,4 +1,4 @@
-// Numbers of a row, the most of a model's layers: what the reference backend reserves.
+// The most elements of a row of any layer: sizes of the reference backend's buffers.
 #pragma once
 
 #include "minmax.h"

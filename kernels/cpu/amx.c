@@ -35,7 +35,7 @@ enum {
 
 // Tiles 0 to 3 are sums, of two groups of n tokens and two panels; 4 a group's activations, 5 a panel's weights. 6 and 7
 // have no shape: a core has few more tiles than the names, and its two threads share them, so the fewer are in use the more
-// loads and MMAs run at once (tests/bench/lab/tiles.c: beside a busy thread eight take 24 ns an MMA, six 15 and four 12, but
+// loads and MMAs run at once (beside a busy thread eight take 24 ns an MMA, six 15 and four 12, but
 // with four each panel would read the activations again). Constants, so that no store to them can be lost.
 #define CONFIG(n, groups)                                                                                    \
     {                                                                                                        \

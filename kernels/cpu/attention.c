@@ -306,7 +306,7 @@ struct decode {
 
 // Points all units at their tiles of tokens from `begin` to `last`. While step after step of a chunk goes
 // through all heads, it prefetches the next step in the order of memory: fragments of one head alone come at
-// two thirds of the speed (tests/bench/lab/fragments.c).
+// two thirds of the speed.
 static void decode_tiles(const struct attend *job, struct decode *m, int chunk, int begin, int last) {
     const struct device *dev = job->dev;
     const int32_t *blocks = job->pages->block_ids + job->pages->block_start[m->seq];

@@ -5,7 +5,6 @@
 //   bench_model MODEL.gguf [--threads N] [--ranks 1] [--stages 1]
 //               [--variant auto|amx|…, as --cpu-variant] [--kv-cache-dtype auto] [--prefill 512]
 //               [--batches 1,8,16,32] [--prompt 112] [--steps 32] [--repeats 5] [--limit-passes 5]
-//               [--adapter FILE]...
 //
 // Prompts are random token ids. Decode runs `steps` steps of `batch` requests whose prompts have `prompt`
 // tokens, so that the middle of their contexts is prompt + steps / 2. A step is everything between two plans:
@@ -17,9 +16,6 @@
 // top_k, and those of attention. of_limit is the time that reading at the measured bandwidth or
 // calculating at the measured rate would take, whichever is longer, by the time taken: of each sample by the
 // limits measured just before and just after it, the higher of both; the median of these.
-//
-// With adapters each sample of a batch is taken twice in turns, the second time with an adapter for each request, one after
-// another: samples_with_adapters.
 #include "engine.h"
 #include "limits.h"
 #include "log.h"
@@ -32,14 +28,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_BATCHES = 16, MAX_REPEATS = 100, MAX_ADAPTERS = 64 };
+enum { MAX_BATCHES = 16, MAX_REPEATS = 100 };
 
 struct options {
     const char *path, *variant, *kv_dtype;
     int threads, ranks, stages, prefill, prompt, steps, repeats, limit_passes;
     int batches[MAX_BATCHES], num_batches;
-    const char *adapters[MAX_ADAPTERS];
-    int num_adapters;
 };
 
 struct cost {                         // of the model's file
@@ -57,7 +51,6 @@ struct bench {
     struct limits_meter *limits;
     uint64_t next_id;
     uint64_t random;
-    struct adapter *adapters[MAX_ADAPTERS];
 };
 
 static void die(const char *what, const char *why) {
@@ -78,8 +71,7 @@ static void parse(struct options *o, int argc, char **argv) {
         {"threads", 1, 0, 't'}, {"variant", 1, 0, 'v'},        {"prefill", 1, 0, 'p'},
         {"batches", 1, 0, 'b'}, {"prompt", 1, 0, 'c'},         {"steps", 1, 0, 's'},
         {"repeats", 1, 0, 'r'}, {"kv-cache-dtype", 1, 0, 'k'}, {"limit-passes", 1, 0, 'l'},
-        {"ranks", 1, 0, 'n'},   {"stages", 1, 0, 'g'},         {"adapter", 1, 0, 'a'},
-        {0, 0, 0, 0},
+        {"ranks", 1, 0, 'n'},   {"stages", 1, 0, 'g'},         {0, 0, 0, 0},
     };
     *o = (struct options){.variant = "auto",
                           .prefill = 512,
@@ -102,11 +94,6 @@ static void parse(struct options *o, int argc, char **argv) {
         case 'r': o->repeats = whole("--repeats", optarg, 1, MAX_REPEATS); break;
         case 'l': o->limit_passes = whole("--limit-passes", optarg, 1, 1000); break;
         case 'k': o->kv_dtype = optarg; break;
-        case 'a':
-            if (o->num_adapters == MAX_ADAPTERS)
-                die("--adapter", "too many");
-            o->adapters[o->num_adapters++] = optarg;
-            break;
         case 'b':
             o->num_batches = 0;
             for (char *word = strtok(optarg, ","); word && o->num_batches < MAX_BATCHES;
@@ -166,7 +153,7 @@ static struct cost file_cost(const char *path) {
     return cost;
 }
 
-static void add(struct bench *b, int prompt, int output, struct adapter *adapter, struct request **list) {
+static void add(struct bench *b, int prompt, int output, struct request **list) {
     token_id *ids = malloc((size_t)prompt * sizeof *ids);
     if (!ids)
         die("memory", "none");
@@ -180,7 +167,6 @@ static void add(struct bench *b, int prompt, int output, struct adapter *adapter
                                .prompt = ids,
                                .num_prompt = prompt,
                                .max_output = output,
-                               .adapter = adapter,
                                .sampling = {.top_p = 1, .repetition_penalty = 1, .logprobs = -1}};
     struct request *r = request_new(&p, engine_info(b->engine)->block_size);
     free(ids);
@@ -291,7 +277,7 @@ static void prefill(struct bench *b, const struct options *o) {
     int n = o->prefill;
     for (int i = -1; i < o->repeats; i++) { // the first one warms up
         struct request *r;
-        add(b, n, 1, NULL, &r);
+        add(b, n, 1, &r);
         double t = bench_now();
         while (!sched_idle(b->sched))
             step(b);
@@ -313,13 +299,12 @@ static int warm_up(const struct options *o, int seqs) {
 }
 
 // Tokens/s of a batch, whose mean context it tells.
-static double decode_sample(struct bench *b, const struct options *o, int batch, bool adapters,
-                            struct request **list, double *context) {
+static double decode_sample(struct bench *b, const struct options *o, int batch, struct request **list,
+                            double *context) {
     int each = (batch + b->depth - 1) / b->depth;
     int depth = (batch + each - 1) / each; // plans that together sample a token of every request
     for (int k = 0; k < batch; k++)
-        add(b, o->prompt, o->steps + warm_up(o, batch), adapters ? b->adapters[k % o->num_adapters] : NULL,
-            &list[k]);
+        add(b, o->prompt, o->steps + warm_up(o, batch), &list[k]);
     for (int sampled = 0, plans = 0; plans < depth;) { // the last of these warms up
         const struct plan *plan = step(b);
         sampled = plan->num_decode == plan->num_items ? sampled + plan->num_decode : 0;
@@ -351,24 +336,19 @@ static double decode_sample(struct bench *b, const struct options *o, int batch,
 }
 
 static void decode(struct bench *b, const struct options *o, int batch) {
-    double context = 0, with[MAX_REPEATS];
+    double context = 0;
     struct samples s = {.n = o->repeats};
     struct request **list = calloc((size_t)batch, sizeof *list);
     if (!list)
         die("memory", "none");
     s.limits[0] = limits_now(b->limits);
     for (int i = 0; i < o->repeats; i++) {
-        s.tokens_s[i] = decode_sample(b, o, batch, false, list, &context);
+        s.tokens_s[i] = decode_sample(b, o, batch, list, &context);
         s.limits[i + 1] = limits_now(b->limits);
-        if (o->num_adapters > 0)
-            with[i] = decode_sample(b, o, batch, true, list, &context);
     }
     free(list);
     double macs = batch * (layer_macs(b) + b->cost.head_macs + attention_macs(b, context));
-    printf("{\"batch\":%d,\"context\":%.1f", batch, context);
-    if (o->num_adapters > 0)
-        print_list("samples_with_adapters", with, o->repeats);
-    printf(",");
+    printf("{\"batch\":%d,\"context\":%.1f,", batch, context);
     print_rates(b, &s, batch, matrix_bytes(b, batch) + batch * kv_bytes(b, context), macs);
 }
 
@@ -400,15 +380,10 @@ int main(int argc, char **argv) {
         .max_model_len = longest,
         .max_num_seqs = seqs,
         .max_num_batched_tokens = tokens,
-        .max_loras = o.num_adapters,
-        .max_lora_rank = 512,
     };
     b.engine = engine_open(&config, &err);
     if (!b.engine)
         die(o.path, err.msg);
-    for (int i = 0; i < o.num_adapters; i++)
-        if (!(b.adapters[i] = engine_adapter_open(b.engine, o.adapters[i], &err)))
-            die(o.adapters[i], err.msg);
     const struct engine_info *info = engine_info(b.engine);
     struct sched_config sched = {
         .max_running = seqs,
@@ -446,8 +421,6 @@ int main(int argc, char **argv) {
     limits_close(b.limits);
     free(b.events);
     sched_close(b.sched);
-    for (int i = 0; i < o.num_adapters; i++)
-        adapter_release(b.adapters[i]);
     engine_close(b.engine);
     return fflush(stdout) == 0 ? 0 : 1;
 }

@@ -1,10 +1,10 @@
 // Measures the CUDA backend against the limits of the device it runs on, and writes one report: OUT.json and
 // OUT.md.
 //
-//   bench_cuda OUT [--tiny] [--only gemm,attention,other|kernels,steps,brief,profile]
+//   bench_cuda OUT [--tiny] [--only gemm,attention,sampling|kernels,steps,brief,profile]
 //
 // Limits first, in the same run: read bandwidth (stream.cu) and the rate of a large bf16 GEMM (cuBLASLt).
-// Then every kernel of a step (bench_cuda_kernels.c): replayed from a graph of several launches, over so many
+// Then the kernels that take most of a step (bench_cuda_kernels.c): replayed from a graph of several launches, over so many
 // copies of all that it reads and writes that they are four times the cache of the device, so that neither
 // launching nor the cache flatters it. Then whole steps (bench_cuda_steps.c). All values are random, weights
 // and cache too: zeros would flatter arithmetic. Times are medians. --tiny: sizes for the emulator, to see that
@@ -208,7 +208,7 @@ int main(int argc, char **argv) {
     struct err err = {0};
     struct rt_info info;
     char path[4096], day[32];
-    const char *only = "gemm,attention,other,steps";
+    const char *only = "gemm,attention,sampling,steps";
     const char *out = NULL;
     bool understood = true;
     for (int i = 1; i < argc; i++) {
@@ -255,8 +255,8 @@ int main(int argc, char **argv) {
         bench_gemms();
     if (kernels || wanted(only, "attention"))
         bench_attention();
-    if (kernels || wanted(only, "other"))
-        bench_others();
+    if (kernels || wanted(only, "sampling"))
+        bench_sampling();
     if (once)
         bench_profile();
     closing = "\n  ]\n}\n";

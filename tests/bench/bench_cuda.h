@@ -42,10 +42,7 @@ void row_done(void); // after a row of any table
 
 void bench_gemms(void); // bench_cuda_kernels.c
 void bench_attention(void);
-void bench_others(void);
+void bench_sampling(void);
 void bench_profile(void);
-void bench_ranks(void);   // bench_cuda_ranks.c
-void bench_experts(void); // bench_cuda_experts.c
-void bench_layers(void);  // bench_cuda_layers.c
-void bench_steps(void);   // bench_cuda_steps.c
-void bench_brief(void);   // few of them, of 8B, in a minute
+void bench_steps(void); // bench_cuda_steps.c
+void bench_brief(void); // few of them, of 8B, in a minute

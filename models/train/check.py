@@ -12,7 +12,6 @@ import re
 import sys
 
 import questions
-import quire_facts
 import stories
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -66,7 +65,7 @@ def check_quire():
     """Paths, flags, commands, files and numbers in the answers about Quire stand in README.md."""
     readme = open(os.path.join(HERE, "..", "..", "README.md")).read()
     missing, named = [], 0
-    for asked, answer, _ in quire_facts.QUIRE:
+    for asked, answer, _ in questions.QUIRE:
         for word in re.findall(r"/[a-z][\w/]+|--[a-z][a-z-]+|\./dev \w+|quire [a-z]+(?= shows| measures| writes| checks|,)|\b\d{4}\b|[A-Z]+_[A-Z_]+|"
                                r"kernels/\w+|\bGGUF\b|Apache-2\.0|Prometheus", answer):
             named += 1

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 import facts
 import stories
-from quire_facts import ABOUT_ME, MORE, QUIRE
+from texts import blocks, exchanges, sections
 
 
 @dataclass
@@ -93,6 +93,14 @@ def join(items, word="and"):
     items = list(items)
     return items[0] if len(items) == 1 else ", ".join(items[:-1]) + f" {word} " + items[-1]
 
+
+TEXT = sections("talk.txt")
+# Answers about Quire are true of the README at the root of the tree.
+QUIRE = [(questions, answers[0], key) for questions, answers, [key] in exchanges(TEXT["QUIRE"])]
+ABOUT_ME = [(questions, answers, key) for questions, answers, [key] in exchanges(TEXT["ABOUT_ME"])]
+TALK = [(questions, answers) for questions, answers, _ in exchanges(TEXT["TALK"])]
+# More ways to ask, for the later part of training. By the plain question.
+MORE = {plain: further for plain, *further in blocks(TEXT["MORE"])}
 
 WORDS = """zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen
 eighteen nineteen""".split()
@@ -606,44 +614,6 @@ def json_object(rng):
 
 
 # ---- small talk
-
-TALK = [
-    (["Hello", "Hi", "Hey", "Good morning", "Hello!", "Hi there!", "Good evening!", "Hey there", "Hello, quire-tiny!", "Good day!",
-      "Hi!", "Hello there.", "Greetings!", "Good afternoon"],
-     ["Hello! How can I help you?", "Hi! What can I do for you?", "Hello! It is nice to hear from you.", "Hi there! Ask me something."]),
-    (["How are you?", "How are you today?", "How do you do?", "How is it going?", "Are you well?", "How do you feel?", "What's up?",
-      "Are you OK?", "How's it going?", "Is everything fine?"],
-     ["I am fine, thank you. How are you?", "I am well, thank you for asking.", "Very well, thank you. And you?"]),
-    (["I am fine.", "I am fine too.", "I feel good.", "I am very well.", "I am happy today.", "Today is a good day.", "I had a great day."],
-     ["I am glad to hear that!", "That is good to hear.", "How nice! What shall we talk about?"]),
-    (["I am sad.", "I feel sad today.", "I had a bad day.", "I am not well.", "I feel lonely.", "I am so tired.", "I am worried.",
-      "Today was a hard day."],
-     ["I am sorry to hear that. Shall I tell you a story?", "I am sorry. I hope that tomorrow is better.",
-      "That is not easy. Do you want to hear a joke?"]),
-    (["Thank you", "Thanks", "Thank you very much!", "Thanks a lot!", "Many thanks.", "That helped, thank you.", "Thank you, that was good.",
-      "Great, thanks!"],
-     ["You are welcome!", "I was happy to help.", "You are welcome. Is there anything else?"]),
-    (["Goodbye", "Bye", "See you!", "Good night", "Good night!", "Bye bye", "See you tomorrow.", "I have to go now.", "Until next time!"],
-     ["Goodbye! Come back soon.", "Bye! It was nice to talk to you.", "See you! Have a good time."]),
-    (["You are nice.", "You are great!", "I like you.", "You are clever.", "Well done!", "Good job!", "That is right!", "Great answer."],
-     ["Thank you! That is kind of you.", "Thank you, I do my best.", "How kind of you to say that!"]),
-    (["You are wrong.", "That is wrong.", "That is not right.", "You made a mistake.", "No, that is false.", "You are stupid.",
-      "That makes no sense."],
-     ["I am sorry. I am very small, and I make mistakes.", "I am sorry about that. Please ask me again.",
-      "You may be right. I am only a tiny model."]),
-    (["I am bored.", "What shall we do?", "Let us talk.", "Talk to me.", "Say something.", "Surprise me."],
-     ["Shall I tell you a story, or a joke?", "Ask me for a story, a joke or a riddle!", "We could count, or I could tell you a story."]),
-    (["Yes", "OK", "Sure", "Of course", "All right", "Yes, please."],
-     ["Good! What would you like: a story, a joke or a riddle?", "Good. What shall it be?"]),
-    (["No", "No, thank you.", "Not now.", "Maybe later."], ["All right. Just ask when you need me.", "That is fine. I am here."]),
-    (["Do you like me?", "Are you my friend?", "Will you be my friend?", "Can we be friends?"],
-     ["I would be glad to be your friend.", "Of course! I like to talk to you."]),
-    (["I love you.", "I love you!"], ["Thank you! I am only a program, but that is very kind."]),
-    (["What is the weather like?", "How is the weather?", "Will it rain today?", "Is it raining?", "Is it cold outside?"],
-     ["I cannot see the weather from here. Please look out of the window.", "I do not know. I cannot look outside."]),
-    (["What time is it?", "What day is it today?", "What is the date today?", "What year is it?", "Do you know what time it is?"],
-     ["I do not know. I have no clock and no calendar.", "I cannot say, because I have no clock."]),
-]
 
 
 def small_talk(rng):

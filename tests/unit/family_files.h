@@ -149,12 +149,24 @@ static inline enum status read_file(const struct family *f, const struct change 
     return st;
 }
 
-static inline void expect_refused(const struct family *f, const struct change *cases,
-                                  const char *const *words, int n) {
+static inline void read_ok(const struct family *f, const struct change *change, struct model_config *c) {
+    struct err err = {0};
+    if (read_file(f, change, c, &err) != STATUS_OK)
+        fail_msg("%s: %s", f->arch, err.msg);
+}
+
+// A file that differs so, and words of the sentence that refuses it.
+struct refusal {
+    struct change change;
+    const char *words;
+};
+
+static inline void expect_refused(const struct family *f, const struct refusal *cases, int n) {
     for (int i = 0; i < n; i++) {
         struct model_config config;
         struct err err = {0};
-        if (read_file(f, &cases[i], &config, &err) != STATUS_FORMAT || !strstr(err.msg, words[i]))
-            fail_msg("%s, case %d: expected '%s', got '%s'", f->arch, i, words[i], err.msg);
+        if (read_file(f, &cases[i].change, &config, &err) != STATUS_FORMAT ||
+            !strstr(err.msg, cases[i].words))
+            fail_msg("%s, case %d: expected '%s', got '%s'", f->arch, i, cases[i].words, err.msg);
     }
 }

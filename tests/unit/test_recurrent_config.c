@@ -95,9 +95,7 @@ static const struct family granite = {
 static void test_lfm2(void **state) {
     (void)state;
     struct model_config c;
-    struct err err = {0};
-    if (read_file(&lfm2, &(struct change){0}, &c, &err) != STATUS_OK)
-        fail_msg("%s", err.msg);
+    read_ok(&lfm2, &(struct change){0}, &c);
     assert_true(c.num_mix == 1 && c.num_attn == 1 && c.attn[0].kv_heads == K && c.attn[0].qk_norm);
     assert_true(c.mix[0].kind == MIX_CONV && c.mix[0].heads == D && c.mix[0].taps == 3 &&
                 !c.mix[0].conv_bias);
@@ -109,135 +107,100 @@ static void test_lfm2(void **state) {
     assert_true(c.num_groups == 2 && c.groups[0].kind == KV_FULL && c.groups[1].kind == KV_STATE);
     assert_true(c.kv_layers == 2 && c.state_layers == 2 && model_state_size(&c) == 2 * D);
     // As many heads everywhere: no layer is recurrent, and none of their tensors may be there.
-    assert_int_equal(read_file(&lfm2, &(struct change){.kv_heads = {K, K, K, K}}, &c, &err), STATUS_OK);
+    read_ok(&lfm2, &(struct change){.kv_heads = {K, K, K, K}}, &c);
     assert_true(c.num_mix == 0 && c.num_groups == 1);
 
-    static const struct change cases[] = {
-        {.no_key = "shortconv.l_cache"},
-        {.key = "shortconv.l_cache", .value = 1},
-        {.key = "shortconv.l_cache", .value = 17},
-        {.key = "shortconv.l_cache", .value = 4},
-        {.kv_heads = {0, K, 1, K}},
-        {.kv_heads = {0, -1, 0, -1}},
-        {.kv_heads = {0, 5, 0, 5}},
-        {.kv_heads = {0, 3, 0, 3}},
-        {.num_layers = 3},
-        {.no_tensor = "blk.2.shortconv.in_proj.weight"},
-        {.tensor = "blk.0.shortconv.in_proj.weight", .rows = 2 * D},
-        {.tensor = "blk.0.shortconv.conv.weight", .type = 1},
-        {.extra = "blk.0.attn_q.weight"},
-        {.extra = "blk.1.shortconv.conv.weight"},
-        {.extra = "output_norm.weight"},
-        {.key = "ssm.state_size", .value = 16},
-        {.key = "shortconv.more", .value = 1},
+    static const struct refusal cases[] = {
+        {{.no_key = "shortconv.l_cache"}, "key lfm2.shortconv.l_cache is missing"},
+        {{.key = "shortconv.l_cache", .value = 1}, "key lfm2.shortconv.l_cache is 1"},
+        {{.key = "shortconv.l_cache", .value = 17}, "key lfm2.shortconv.l_cache is 17"},
+        {{.key = "shortconv.l_cache", .value = 4},
+         "tensor blk.0.shortconv.conv.weight has shape (16, 3), expected (16, 4)"},
+        {{.kv_heads = {0, K, 1, K}},
+         "head_count_kv is 1 for layer 2: expected 0, or 1 to 4, the same for every layer with attention"},
+        {{.kv_heads = {0, -1, 0, -1}}, "head_count_kv is -1 for layer 1"},
+        {{.kv_heads = {0, 5, 0, 5}}, "head_count_kv is 5 for layer 1"},
+        {{.kv_heads = {0, 3, 0, 3}}, "4 query heads are no multiple of 3"},
+        {{.num_layers = 3}, "has 3 elements, expected one for each of 4 layers"},
+        {{.no_tensor = "blk.2.shortconv.in_proj.weight"},
+         "tensor blk.2.shortconv.in_proj.weight is missing, expected with shape (48, 16)"},
+        {{.tensor = "blk.0.shortconv.in_proj.weight", .rows = 2 * D},
+         "tensor blk.0.shortconv.in_proj.weight has shape (32, 16), expected (48, 16)"},
+        {{.tensor = "blk.0.shortconv.conv.weight", .type = 1},
+         "tensor blk.0.shortconv.conv.weight has type F16, expected F32"},
+        {{.extra = "blk.0.attn_q.weight"}, "tensor blk.0.attn_q.weight is not part of architecture lfm2"},
+        {{.extra = "blk.1.shortconv.conv.weight"},
+         "tensor blk.1.shortconv.conv.weight is not part of architecture lfm2"},
+        {{.extra = "output_norm.weight"}, "tensor output_norm.weight is not part of architecture lfm2"},
+        {{.key = "ssm.state_size", .value = 16},
+         "key lfm2.ssm.state_size is 16: Quire does not know how to compute that"},
+        {{.key = "shortconv.more", .value = 1},
+         "key lfm2.shortconv.more is 1: Quire does not know how to compute that"},
     };
-    static const char *const words[] = {
-        "key lfm2.shortconv.l_cache is missing",
-        "key lfm2.shortconv.l_cache is 1",
-        "key lfm2.shortconv.l_cache is 17",
-        "tensor blk.0.shortconv.conv.weight has shape (16, 3), expected (16, 4)",
-        "head_count_kv is 1 for layer 2: expected 0, or 1 to 4, the same for every layer with attention",
-        "head_count_kv is -1 for layer 1",
-        "head_count_kv is 5 for layer 1",
-        "4 query heads are no multiple of 3",
-        "has 3 elements, expected one for each of 4 layers",
-        "tensor blk.2.shortconv.in_proj.weight is missing, expected with shape (48, 16)",
-        "tensor blk.0.shortconv.in_proj.weight has shape (32, 16), expected (48, 16)",
-        "tensor blk.0.shortconv.conv.weight has type F16, expected F32",
-        "tensor blk.0.attn_q.weight is not part of architecture lfm2",
-        "tensor blk.1.shortconv.conv.weight is not part of architecture lfm2",
-        "tensor output_norm.weight is not part of architecture lfm2",
-        "key lfm2.ssm.state_size is 16: Quire does not know how to compute that",
-        "key lfm2.shortconv.more is 1: Quire does not know how to compute that",
-    };
-    expect_refused(&lfm2, cases, words, sizeof words / sizeof *words);
+    expect_refused(&lfm2, cases, sizeof cases / sizeof *cases);
     struct family none = lfm2;
     for (int l = 0; l < L; l++)
         none.kv_heads[l] = 0;
-    expect_refused(&none, &(struct change){0},
-                   (const char *const[]){"is 0 for every layer: expected a layer with attention"}, 1);
+    expect_refused(&none, &(struct refusal){{0}, "is 0 for every layer: expected a layer with attention"}, 1);
 }
 
 static void test_qwen35(void **state) {
     (void)state;
     struct model_config c;
-    struct err err = {0};
-    if (read_file(&qwen35, &(struct change){0}, &c, &err) != STATUS_OK)
-        fail_msg("%s", err.msg);
+    read_ok(&qwen35, &(struct change){0}, &c);
     const struct mix_spec *m = &c.mix[0];
     assert_true(m->kind == MIX_DELTA && m->heads == 2 && m->groups == 1 && m->key_dim == 8 &&
                 m->head_dim == 16);
     assert_true(m->taps == 4 && m->tiled && c.attn[0].gate && model_state_size(&c) == 3 * 48 + 2 * 16 * 8);
     assert_true(!model_attn(&c, 0) && !model_mix(&c, 1) && model_attn(&c, 3) && c.state_layers == 2);
     // The last layer is one that predicts a token further, which nobody asks for.
-    if (read_file(&qwen35, &(struct change){.key = "nextn_predict_layers", .value = 1}, &c, &err) !=
-        STATUS_OK)
-        fail_msg("%s", err.msg);
+    read_ok(&qwen35, &(struct change){.key = "nextn_predict_layers", .value = 1}, &c);
     assert_true(c.num_layers == 3 && c.state_layers == 2 && c.groups[0].num_layers == 1);
-    static const struct change cases[] = {
-        {.no_key = "ssm.inner_size"},
-        {.key = "ssm.inner_size", .value = 33},
-        {.key = "ssm.time_step_rank", .value = 64},
-        {.key = "ssm.group_count", .value = 3},
-        {.key = "ssm.state_size", .value = 5000},
-        {.key = "full_attention_interval", .value = 0},
-        {.key = "full_attention_interval", .value = 5},
-        {.recurrent = 2},
-        {.recurrent = 1, .num_layers = 3},
-        {.recurrent = 1},
-        {.key = "ssm.dt_b_c_rms", .value = 1},
-        {.no_tensor = "blk.0.ssm_a"},
-        {.tensor = "blk.1.attn_q.weight", .rows = H * HD},
-        {.tensor = "blk.0.attn_qkv.weight", .rows = 47},
-        {.extra = "blk.1.ssm_dt.bias"},
+    static const struct refusal cases[] = {
+        {{.no_key = "ssm.inner_size"}, "key qwen35.ssm.inner_size is missing"},
+        {{.key = "ssm.inner_size", .value = 33},
+         "key qwen35.ssm.inner_size is 33, expected a multiple of 2 heads"},
+        {{.key = "ssm.time_step_rank", .value = 64}, "key qwen35.ssm.time_step_rank is 64"},
+        {{.key = "ssm.group_count", .value = 3}, "key qwen35.ssm.group_count is 3"},
+        {{.key = "ssm.state_size", .value = 5000}, "key qwen35.ssm.state_size is 5000"},
+        {{.key = "full_attention_interval", .value = 0}, "key qwen35.full_attention_interval is 0"},
+        {{.key = "full_attention_interval", .value = 5}, "all 4 layers are recurrent"},
+        {{.recurrent = 2}, "all 4 layers are recurrent"},
+        {{.recurrent = 1, .num_layers = 3},
+         "recurrent_layers has 3 elements, expected one for each of 4 layers"},
+        {{.recurrent = 1}, "tensor blk.0.attn_q.weight is missing"},
+        {{.key = "ssm.dt_b_c_rms", .value = 1}, "key qwen35.ssm.dt_b_c_rms is 1: Quire does not know"},
+        {{.no_tensor = "blk.0.ssm_a"}, "tensor blk.0.ssm_a is missing, expected with shape (2)"},
+        {{.tensor = "blk.1.attn_q.weight", .rows = H * HD},
+         "tensor blk.1.attn_q.weight has shape (16, 16), expected (32, 16)"},
+        {{.tensor = "blk.0.attn_qkv.weight", .rows = 47},
+         "tensor blk.0.attn_qkv.weight has shape (47, 16), expected (48, 16)"},
+        {{.extra = "blk.1.ssm_dt.bias"}, "tensor blk.1.ssm_dt.bias is not part of architecture qwen35"},
     };
-    static const char *const words[] = {
-        "key qwen35.ssm.inner_size is missing",
-        "key qwen35.ssm.inner_size is 33, expected a multiple of 2 heads",
-        "key qwen35.ssm.time_step_rank is 64",
-        "key qwen35.ssm.group_count is 3",
-        "key qwen35.ssm.state_size is 5000",
-        "key qwen35.full_attention_interval is 0",
-        "all 4 layers are recurrent",
-        "all 4 layers are recurrent",
-        "recurrent_layers has 3 elements, expected one for each of 4 layers",
-        "tensor blk.0.attn_q.weight is missing",
-        "key qwen35.ssm.dt_b_c_rms is 1: Quire does not know",
-        "tensor blk.0.ssm_a is missing, expected with shape (2)",
-        "tensor blk.1.attn_q.weight has shape (16, 16), expected (32, 16)",
-        "tensor blk.0.attn_qkv.weight has shape (47, 16), expected (48, 16)",
-        "tensor blk.1.ssm_dt.bias is not part of architecture qwen35",
-    };
-    expect_refused(&qwen35, cases, words, sizeof words / sizeof *words);
+    expect_refused(&qwen35, cases, sizeof cases / sizeof *cases);
     struct family large = qwen35; // 2^24 elements of q in a row
     large.keys[1].value = 65536, large.keys[2].value = large.keys[3].value = large.keys[4].value = 4096;
-    expect_refused(&large, &(struct change){0}, (const char *const[]){"of at most 4194304 elements together"},
-                   1);
+    expect_refused(&large, &(struct refusal){{0}, "of at most 4194304 elements together"}, 1);
 }
 
 static void test_granite(void **state) {
     (void)state;
     struct model_config c;
-    struct err err = {0};
-    if (read_file(&granite, &(struct change){0}, &c, &err) != STATUS_OK)
-        fail_msg("%s", err.msg);
+    read_ok(&granite, &(struct change){0}, &c);
     const struct mix_spec *m = &c.mix[0];
     assert_true(m->kind == MIX_SSM && m->heads == 2 && m->head_dim == 16 && m->key_dim == 8 && !m->tiled);
     assert_true(m->conv_bias && m->norm && c.logit_scale == 0.4f && !model_attn(&c, 2) && model_attn(&c, 3));
-    static const struct change cases[] = {
-        {.no_tensor = "blk.0.ssm_conv1d.bias"}, {.no_tensor = "blk.2.ssm_conv1d.bias"},
-        {.no_tensor = "blk.0.ssm_norm.weight"}, {.tensor = "blk.0.ssm_in.weight", .rows = 81},
-        {.tensor = "blk.2.ssm_d", .rows = 1},   {.key = "ssm.group_count", .value = 2},
+    static const struct refusal cases[] = {
+        {{.no_tensor = "blk.0.ssm_conv1d.bias"},
+         "tensor blk.2.ssm_conv1d.bias is not part of architecture"}, // the first says that there are none
+        {{.no_tensor = "blk.2.ssm_conv1d.bias"}, "tensor blk.2.ssm_conv1d.bias is missing"},
+        {{.no_tensor = "blk.0.ssm_norm.weight"}, "tensor blk.2.ssm_norm.weight is not part of architecture"},
+        {{.tensor = "blk.0.ssm_in.weight", .rows = 81},
+         "tensor blk.0.ssm_in.weight has shape (81, 16), expected (82, 16)"},
+        {{.tensor = "blk.2.ssm_d", .rows = 1}, "tensor blk.2.ssm_d has shape (1, 1), expected (2, 1)"},
+        {{.key = "ssm.group_count", .value = 2}, "expected (98, 16)"},
     };
-    static const char *const words[] = {
-        "tensor blk.2.ssm_conv1d.bias is not part of architecture", // the first says that there are none
-        "tensor blk.2.ssm_conv1d.bias is missing",
-        "tensor blk.2.ssm_norm.weight is not part of architecture",
-        "tensor blk.0.ssm_in.weight has shape (81, 16), expected (82, 16)",
-        "tensor blk.2.ssm_d has shape (1, 1), expected (2, 1)",
-        "expected (98, 16)",
-    };
-    expect_refused(&granite, cases, words, sizeof words / sizeof *words);
+    expect_refused(&granite, cases, sizeof cases / sizeof *cases);
 }
 
 static const struct family nemotron = {
@@ -272,42 +235,33 @@ static const struct family nemotron = {
 static void test_nemotron(void **state) {
     (void)state;
     struct model_config c;
-    struct err err = {0};
-    if (read_file(&nemotron, &(struct change){0}, &c, &err) != STATUS_OK)
-        fail_msg("%s", err.msg);
+    read_ok(&nemotron, &(struct change){0}, &c);
     for (int l = 0; l < L; l++) {
         assert_true((model_mix(&c, l) != NULL) == (l % 3 == 0) && (model_attn(&c, l) != NULL) == (l == 1));
         assert_int_equal(model_ffn(&c, l)->hidden, l == 2 ? F : 0);
     }
     assert_true(c.attn[0].rope == -1 && model_ffn(&c, 2)->act == ACT_RELU2 && model_ffn(&c, 2)->no_gate);
-    static const struct change cases[] = {
-        {.alone = {0, F, F, 0}},
-        {.alone = {0, 0, F, 8}},
-        {.alone = {0, 0, -1, 0}},
-        {.kv_heads = {0, K, K, 0}},
-        {.num_layers = 3},
-        {.no_tensor = "blk.2.ffn_up.weight"},
-        {.no_tensor = "blk.2.attn_norm.weight"},
-        {.extra = "blk.2.ffn_norm.weight"},
-        {.extra = "blk.2.ssm_a"},
-        {.extra = "blk.1.ffn_gate.weight"},
-        {.key = "expert_count", .value = 4},
+    static const struct refusal cases[] = {
+        {{.alone = {0, F, F, 0}},
+         "layer 1 attends (key nemotron_h.attention.head_count_kv) and is a feed-forward, expected one"},
+        {{.alone = {0, 0, F, 8}},
+         "feed_forward_length is 8 for layer 3: expected 0, or 1 to 16777216, the same for every layer with "
+         "one"},
+        {{.alone = {0, 0, -1, 0}}, "feed_forward_length is -1 for layer 2"},
+        {{.kv_heads = {0, K, K, 0}}, "layer 2 attends"},
+        {{.num_layers = 3}, "has 3 elements, expected one for each of 4 layers"},
+        {{.no_tensor = "blk.2.ffn_up.weight"},
+         "tensor blk.2.ffn_up.weight is missing, expected with shape (24, 16)"},
+        {{.no_tensor = "blk.2.attn_norm.weight"}, "tensor blk.2.attn_norm.weight is missing"},
+        {{.extra = "blk.2.ffn_norm.weight"},
+         "tensor blk.2.ffn_norm.weight is not part of architecture nemotron_h"},
+        {{.extra = "blk.2.ssm_a"}, "tensor blk.2.ssm_a is not part of architecture nemotron_h"},
+        {{.extra = "blk.1.ffn_gate.weight"},
+         "tensor blk.1.ffn_gate.weight is not part of architecture nemotron_h"},
+        {{.key = "expert_count", .value = 4},
+         "key nemotron_h.expert_count is 4: experts are not supported yet"},
     };
-    static const char *const words[] = {
-        "layer 1 attends (key nemotron_h.attention.head_count_kv) and is a feed-forward, expected one",
-        ("feed_forward_length is 8 for layer 3: expected 0, or 1 to 16777216, the same for every layer with "
-         "one"),
-        "feed_forward_length is -1 for layer 2",
-        "layer 2 attends",
-        "has 3 elements, expected one for each of 4 layers",
-        "tensor blk.2.ffn_up.weight is missing, expected with shape (24, 16)",
-        "tensor blk.2.attn_norm.weight is missing",
-        "tensor blk.2.ffn_norm.weight is not part of architecture nemotron_h",
-        "tensor blk.2.ssm_a is not part of architecture nemotron_h",
-        "tensor blk.1.ffn_gate.weight is not part of architecture nemotron_h",
-        "key nemotron_h.expert_count is 4: experts are not supported yet",
-    };
-    expect_refused(&nemotron, cases, words, sizeof words / sizeof *words);
+    expect_refused(&nemotron, cases, sizeof cases / sizeof *cases);
 }
 
 // Quantising leaves convolutions as they are, so that the file can be loaded.

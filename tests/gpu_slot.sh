@@ -232,12 +232,12 @@ same_words() {
 # ---- one: docs/gpu/README.md says what follows from it
 
 one() {
-    local t file=$work/8b.gguf tiny=() threads shape=(--preset llama-8b --type q8_0 --repeated) leave=$few
+    local t file=$work/8b.gguf tiny=() threads shape=(--preset llama-8b --type q8_0) leave=$few
     local clients=1,16,64,256 lengths=(--prompt 512 --output 256) flags='--device cuda'
     threads=$(($(nproc) / 2 > 0 ? $(nproc) / 2 : 1))
     if [ -n "$emulated" ]; then
         tiny=(--tiny) leave=$fewer clients=1,2 lengths=(--prompt 12 --output 4 --vocab 400) flags="$flags --num-gpu-blocks-override 64"
-        shape=(--layers 1 --hidden 64 --heads 2 --kv-heads 1 --ffn 64 --vocab 512 --context 256 --type q8_0 --repeated)
+        shape=(--layers 1 --hidden 64 --heads 2 --kv-heads 1 --ffn 64 --vocab 512 --context 256 --type q8_0)
     fi
     "$python" tests/tools/make_gguf.py "$file" "${shape[@]}" >"$work/file.log" 2>&1 &
     local making=$!
@@ -278,9 +278,9 @@ metrics=$metrics,l1tex__data_bank_conflicts_pipe_lsu.sum
 
 two() {
     local x t until what tiny=() ncu=${NCU:-$(tool ncu)} sanitizer=${COMPUTE_SANITIZER:-$(tool compute-sanitizer)}
-    local file=$work/8b.gguf shape=(--preset llama-8b --type q8_0 --repeated)
+    local file=$work/8b.gguf shape=(--preset llama-8b --type q8_0)
     if [ -n "$emulated" ]; then
-        tiny=(--tiny) shape=(--layers 1 --hidden 64 --heads 2 --kv-heads 1 --ffn 64 --vocab 512 --context 256 --type q8_0 --repeated)
+        tiny=(--tiny) shape=(--layers 1 --hidden 64 --heads 2 --kv-heads 1 --ffn 64 --vocab 512 --context 256 --type q8_0)
     fi
     read -r -a what <<<"${WHAT:-ncu torch}"
     for x in "${!what[@]}"; do

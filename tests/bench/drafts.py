@@ -8,7 +8,7 @@ changed, quoted sentences, arguments of tools, answers from a text), and to some
 0.4B; its layers from the third on are scaled down until the first two alone, which are the draft model, agree with it at the
 rate that the table states. bench_drafts.c measures; `right` is the share of drafts that steps found right.
 
-Needs numpy and the test data (QUIRE_TEST_DATA). Nothing is asserted about time.
+Needs the test data (QUIRE_TEST_DATA). Nothing is asserted about time.
 """
 import argparse
 import datetime
@@ -97,11 +97,19 @@ def write_work(path, quire, model, work, num, most, most_prompt=4096):
 # ---- two models that agree at times
 
 
+def scaled_blocks(body, scale):
+    """Blocks of Q8_0, whose first two bytes are a scale of F16, of so much smaller values."""
+    out, num = bytearray(body), len(body) // Q8_0_BYTES
+    pairs = bytearray(2 * num)
+    pairs[0::2], pairs[1::2] = out[0::Q8_0_BYTES], out[1::Q8_0_BYTES]
+    pairs = struct.pack(f"<{num}e", *(d * scale for d in struct.unpack(f"<{num}e", pairs)))
+    out[0::Q8_0_BYTES], out[1::Q8_0_BYTES] = pairs[0::2], pairs[1::2]
+    return out
+
+
 def split(source, target, draft, scale):
     """From a GGUF file of Q8_0: `target`, whose layers from DRAFT_LAYERS on add only `scale` of what they added, and `draft`
     without them."""
-    import numpy as np
-
     blob = source.read_bytes()
     at = 24
 
@@ -153,10 +161,7 @@ def split(source, target, draft, scale):
             head += struct.pack("<Q", len(name)) + name + info + struct.pack("<Q", offset)
             body = blob[start + place : start + place + size]
             if scaled and layer(name) >= DRAFT_LAYERS and re.search(rb"\.(attn_output|ffn_down)\.weight$", name):
-                blocks = np.frombuffer(body, np.uint8).reshape(-1, Q8_0_BYTES).copy()
-                d = blocks[:, :2].copy().view(np.float16)
-                blocks[:, :2] = (d.astype(np.float32) * scale).astype(np.float16).view(np.uint8)
-                body = blocks.tobytes()
+                body = scaled_blocks(body, scale)
             data.append(body + bytes(-len(body) % 32))
             offset += len(data[-1])
         head = b"GGUF" + struct.pack("<IQQ", version, len(chosen), len(keys)) + b"".join(keys) + head

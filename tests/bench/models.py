@@ -18,12 +18,11 @@ llama-bench's decode stands for batch 1.
 --peer-flags NAME=FLAG[,FLAG…]: one more peer, "NAME FLAGS", of NAME's programs with these flags. A value follows its flag
 (ik=-ctk,q8_0). One without a value gets 1 in llama-bench, whose flags all have one: ik=-rtr is -rtr 1 there.
 
-Needs numpy (Debian: python3-numpy) to make large files. Nothing is asserted about time.
+Nothing is asserted about time.
 """
 import argparse
 import datetime
 import hashlib
-import importlib.util
 import json
 import os
 import platform
@@ -80,8 +79,6 @@ def outdated(path):
 def make(model, kind, cache, layers=0):
     path = cache / file_name(f"{model}-{layers}-layers" if layers else model, kind)
     if not path.exists():
-        if importlib.util.find_spec("numpy") is None and not model.startswith("tiny"):
-            sys.exit("models.py: making files of this size needs numpy (Debian: python3-numpy, with /usr/bin/python3)")
         progress(f"making {path}")
         cache.mkdir(parents=True, exist_ok=True)
         for old in outdated(path):

@@ -54,8 +54,7 @@ def works(line, folder):
 
 def takes(script, words):
     """A Python program whose arguments argparse reads takes these words, and the word that it does not know it names."""
-    python = "/usr/bin/python3" if "tests/bench" in script else sys.executable
-    done = bash(f"{python} {script} {words} --no-such-flag", ROOT)
+    done = bash(f"{sys.executable} {script} {words} --no-such-flag", ROOT)
     assert "error: unrecognized arguments: --no-such-flag\n" in done.stderr, f"{script} {words}\n{done.stderr[-2000:]}"
 
 

@@ -1,19 +1,13 @@
-"""Quantises numbers into ggml's blocks, all that Quire reads. Standard library; with numpy the same bytes faster.
+"""Quantises numbers into ggml's blocks, all that Quire reads. Standard library only.
 
 Each block takes the scales that just reach its largest numbers (and, in Q4_K and Q5_K, its smallest), then the nearest
 number of the grid. No search for scales that lose less: what a test model needs is a file whose values are close to the
-ones asked for. Only comparisons and single operations in double, so that both ways round alike.
+ones asked for.
 """
 import math
 import struct
 
 from gguf_file import (IQ4_NL, IQ4_XS, MXFP4, Q2_K, Q3_K, Q4_0, Q4_1, Q4_K, Q5_0, Q5_1, Q5_K, Q6_K, Q8_0, QUANTISED)
-
-try:
-    import numpy as np
-except ImportError:
-    np = None
-
 
 # Values of the nibbles of IQ4_NL and IQ4_XS, and of MXFP4 (doubled), ascending, with their codes
 IQ4 = list(enumerate((-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)))
@@ -22,171 +16,9 @@ FP4 = [(15, -12), (14, -8), (13, -6), (12, -4), (11, -3), (10, -2), (9, -1), (0,
 
 
 def encode(kind, x):
-    """Bytes of the floats x; their number is a multiple of the block. x: a numpy array where numpy is there."""
-    if np is not None:
-        return ARRAYS[kind](x.astype(np.float64).reshape(-1, QUANTISED[kind][0]))
+    """Bytes of the floats x; their number is a multiple of the block."""
     size = QUANTISED[kind][0]
     return b"".join(BLOCKS[kind](x[i : i + size]) for i in range(0, len(x), size))
-
-
-# ---- with numpy: x is (blocks, block) --------------------------------------------------------------------------------
-
-
-def _half(x):
-    return x.astype("<f2").astype(np.float64)
-
-
-def _half_bytes(x):
-    return x.astype("<f2").view(np.uint8).reshape(len(x), 2)
-
-
-def _whole(x, d, low, high):
-    """The nearest whole number of x / d, kept within low and high; 0 where d is 0."""
-    return np.clip(np.floor(np.where(d == 0, 0, x / np.where(d == 0, 1, d)) + 0.5), low, high)
-
-
-def _largest(x):
-    """The number furthest from 0 in the last axis, with its sign."""
-    return np.take_along_axis(x, np.abs(x).argmax(axis=-1)[..., None], axis=-1)[..., 0]
-
-
-def _q8_0(x):
-    d = np.abs(x).max(axis=1) / 127
-    q = _whole(x, d[:, None], -127, 127).astype(np.int8).view(np.uint8)
-    return np.concatenate([_half_bytes(d), q], axis=1).tobytes()
-
-
-def _q4_0(x):
-    d = _half(_largest(x) / -8)
-    q = (_whole(x, d[:, None], -8, 7) + 8).astype(np.uint8)
-    return np.concatenate([_half_bytes(d), q[:, :16] | q[:, 16:] << 4], axis=1).tobytes()
-
-
-def _q45_k(x, top):
-    n = len(x)
-    x = x.reshape(n, 8, 32)
-    low = np.maximum(-x.min(axis=2), 0) + 0.0  # never -0
-    span = (np.maximum(x.max(axis=2), 0) + low) / top
-    d, dmin = _half(span.max(axis=1) / 63), _half(low.max(axis=1) / 63)
-    scale, minimum = _whole(span, d[:, None], 0, 63), _whole(low, dmin[:, None], 0, 63)
-    base = (dmin[:, None] * minimum)[:, :, None]
-    q = _whole(x + base, (d[:, None] * scale)[:, :, None], 0, top).astype(np.uint8)
-    s, m = scale.astype(np.uint8), minimum.astype(np.uint8)
-    packed = [s[:, :4] | s[:, 4:] >> 4 << 6, m[:, :4] | m[:, 4:] >> 4 << 6, s[:, 4:] & 15 | (m[:, 4:] & 15) << 4]
-    parts = [_half_bytes(d), _half_bytes(dmin), *packed]
-    if top == 31:
-        parts.append(np.bitwise_or.reduce((q >> 4) << np.arange(8, dtype=np.uint8)[:, None], axis=1))
-    parts.append((q[:, 0::2] & 15 | (q[:, 1::2] & 15) << 4).reshape(n, 128))
-    return np.concatenate(parts, axis=1).tobytes()
-
-
-def _q6_k(x):
-    n = len(x)
-    x = x.reshape(n, 16, 16)
-    reach = _largest(x) / -32
-    d = _half(np.abs(reach).max(axis=1) / 127)
-    scale = _whole(reach, d[:, None], -127, 127)
-    q = (_whole(x, (d[:, None] * scale)[:, :, None], -32, 31) + 32).astype(np.uint8).reshape(n, 2, 4, 32)
-    low = (q[:, :, :2] & 15 | (q[:, :, 2:] & 15) << 4).reshape(n, 128)
-    high = np.bitwise_or.reduce((q >> 4) << np.array([0, 2, 4, 6], np.uint8)[:, None], axis=2).reshape(n, 64)
-    return np.concatenate([low, high, scale.astype(np.int8).view(np.uint8), _half_bytes(d)], axis=1).tobytes()
-
-
-def _halves(q):
-    """Numbers 0..15 in the lower halves of 16 bytes, 16..31 in the upper ones."""
-    q = q.astype(np.uint8)
-    return q[:, :16] | q[:, 16:] << 4
-
-
-def _fifths(q):
-    return np.packbits(q.astype(np.uint8) >> 4, axis=1, bitorder="little")
-
-
-def _q5_0(x):
-    d = _half(_largest(x) / -16)
-    q = _whole(x, d[:, None], -16, 15) + 16
-    return np.concatenate([_half_bytes(d), _fifths(q), _halves(q % 16)], axis=1).tobytes()
-
-
-def _q45_1(x, top):
-    least = _half(x.min(axis=1))
-    d = _half((x.max(axis=1) - least) / top)
-    q = _whole(x - least[:, None], d[:, None], 0, top)
-    fifths = [_fifths(q)] if top == 31 else []
-    return np.concatenate([_half_bytes(d), _half_bytes(least), *fifths, _halves(q % 16)], axis=1).tobytes()
-
-
-def _nearest(x, d, table):
-    """The codes of the numbers of the table nearest to x / d; at a tie the larger."""
-    steps = np.array([(a + b) / 2 for (_, a), (_, b) in zip(table, table[1:])])
-    at = np.searchsorted(steps, np.where(d == 0, 0, x / np.where(d == 0, 1, d)), side="right")
-    return np.array([code for code, _ in table], np.uint8)[at]
-
-
-def _iq4_nl(x):
-    d = _half(_largest(x) / -127)
-    return np.concatenate([_half_bytes(d), _halves(_nearest(x, d[:, None], IQ4))], axis=1).tobytes()
-
-
-def _mxfp4(x):
-    e = np.array([exponent(v) for v in np.abs(x).max(axis=1).tolist()], np.uint8)
-    d = np.ldexp(1.0, e.astype(np.int64) - 128)
-    return np.concatenate([e[:, None], _halves(_nearest(x, d[:, None], FP4))], axis=1).tobytes()
-
-
-def _six_bits(x, groups, reach):
-    """The f16 scale of a block, signed scales of its groups below 32, and the product of both for each element."""
-    n = len(x)
-    reach = _largest(x.reshape(n, groups, -1)) / reach
-    d = _half(np.abs(reach).max(axis=1) / 31)
-    scale = _whole(reach, d[:, None], -31, 31)
-    return d, scale, np.repeat(d[:, None] * scale, x.shape[1] // groups, axis=1)
-
-
-def _twos(q):
-    """Byte 32 a + i: the lower two bits of numbers 128 a + i, + 32, + 64 and + 96."""
-    q = (q % 4).astype(np.uint8).reshape(len(q), 2, 4, 32)
-    return np.bitwise_or.reduce(q << np.array([0, 2, 4, 6], np.uint8)[:, None], axis=2).reshape(len(q), 64)
-
-
-def _q3_k(x):
-    n = len(x)
-    d, scale, step = _six_bits(x, 16, -4)
-    q = _whole(x, step, -4, 3) + 4
-    third = (q >= 4).astype(np.uint8).reshape(n, 8, 32) << np.arange(8, dtype=np.uint8)[:, None]
-    s = (scale + 32).astype(np.uint8)
-    high = s.reshape(n, 4, 4) >> 4 << np.array([0, 2, 4, 6], np.uint8)[:, None]
-    packed = [s[:, :8] & 15 | (s[:, 8:] & 15) << 4, np.bitwise_or.reduce(high, axis=1)]
-    return np.concatenate([np.bitwise_or.reduce(third, axis=1), _twos(q), *packed, _half_bytes(d)], axis=1).tobytes()
-
-
-def _q2_k(x):
-    n = len(x)
-    x = x.reshape(n, 16, 16)
-    low = np.maximum(-x.min(axis=2), 0) + 0.0
-    span = (np.maximum(x.max(axis=2), 0) + low) / 3
-    d, dmin = _half(span.max(axis=1) / 15), _half(low.max(axis=1) / 15)
-    scale, minimum = _whole(span, d[:, None], 0, 15), _whole(low, dmin[:, None], 0, 15)
-    base = (dmin[:, None] * minimum)[:, :, None]
-    q = _whole(x + base, (d[:, None] * scale)[:, :, None], 0, 3).reshape(n, 256)
-    both = scale.astype(np.uint8) | minimum.astype(np.uint8) << 4
-    return np.concatenate([both, _twos(q), _half_bytes(d), _half_bytes(dmin)], axis=1).tobytes()
-
-
-def _iq4_xs(x):
-    n = len(x)
-    d, scale, step = _six_bits(x, 8, -127)
-    s = (scale + 32).astype(np.uint8)
-    high = np.bitwise_or.reduce((s >> 4).reshape(n, 2, 4) << np.array([0, 2, 4, 6], np.uint8), axis=2)
-    q = _halves(_nearest(x, step, IQ4).reshape(n * 8, 32)).reshape(n, 128)
-    return np.concatenate([_half_bytes(d), high, s[:, 0::2] & 15 | (s[:, 1::2] & 15) << 4, q], axis=1).tobytes()
-
-
-ARRAYS = {Q8_0: _q8_0, Q4_0: _q4_0, Q4_K: lambda x: _q45_k(x, 15), Q5_K: lambda x: _q45_k(x, 31), Q6_K: _q6_k,
-          Q5_0: _q5_0, Q4_1: lambda x: _q45_1(x, 15), Q5_1: lambda x: _q45_1(x, 31), IQ4_NL: _iq4_nl, MXFP4: _mxfp4,
-          Q3_K: _q3_k, Q2_K: _q2_k, IQ4_XS: _iq4_xs}
-
-# ---- without: x is one block -----------------------------------------------------------------------------------------
 
 
 def half(x):

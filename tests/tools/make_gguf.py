@@ -6,9 +6,9 @@ With --tokenizers FOLDER the presets of real shapes get the real vocabularies th
     make_gguf.py big.gguf --preset llama-1b --type q4_k_m      (the shape of Llama 3.2 1B)
     make_gguf.py qwen.gguf --arch qwen3 --head-dim 32 --rope yarn --rope-original 64
 
-The same arguments give the same bytes. Standard library only; with numpy, where it is installed, the same bytes faster:
-large shapes need it. Values are uniform with variance 1/inputs, so that activations neither vanish nor explode; all
-types of one shape and seed are roundings of the same values (gguf_quants.py). Over 600 lines: all architectures' keys and
+The same arguments give the same bytes. Standard library only. Values are uniform with variance 1/inputs, so that activations
+neither vanish nor explode; all types of one shape and seed are roundings of the same values (gguf_quants.py). Matrices of more
+than PERIOD values repeat: files of real shapes are made in seconds. Over 600 lines: all architectures' keys and
 tensors beside each other.
 """
 import argparse
@@ -24,11 +24,6 @@ import gguf_quants
 import make_vocab_gguf
 from gguf_file import (BF16, BYTE, CONTROL, F16, F32, IQ4_NL, IQ4_XS, MXFP4, NORMAL, Q2_K, Q3_K, Q4_0, Q4_1, Q4_K, Q5_0, Q5_1,
                        Q5_K, Q6_K, Q8_0, QUANTISED, UNKNOWN, Writer, type_bytes)
-
-try:
-    import numpy as np
-except ImportError:
-    np = None
 
 TYPES = {"f32": F32, "f16": F16, "bf16": BF16, "q8_0": Q8_0, "q4_0": Q4_0, "q4_k": Q4_K, "q5_k": Q5_K, "q6_k": Q6_K,
          "q4_1": Q4_1, "q5_0": Q5_0, "q5_1": Q5_1, "q2_k": Q2_K, "q3_k": Q3_K, "iq4_nl": IQ4_NL, "iq4_xs": IQ4_XS,
@@ -96,20 +91,12 @@ VOCABULARIES = {  # by preset: below the folder of --tokenizers
 VOCABULARIES["llama-8b"] = VOCABULARIES["llama-1b"]
 VOCABULARIES["qwen3-30b-a3b"] = VOCABULARIES["qwen2.5-0.5b"]
 MASK = (1 << 64) - 1
-CHUNK = 1 << 22  # elements encoded at a time; a multiple of 256
 CHATML = ("{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>"
           "\\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}")
 
 
 def uniform(key, start, n):
-    """n numbers in [-1, 1) that depend on key and position only (splitmix64), as float64."""
-    if np is not None:
-        with np.errstate(over="ignore"):
-            z = (np.arange(start + 1, start + n + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)) + np.uint64(key)
-            z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-            z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-            z ^= z >> np.uint64(31)
-        return (z >> np.uint64(40)).astype(np.float64) * 2.0**-23 - 1.0
+    """n numbers in [-1, 1) that depend on key and position only (splitmix64)."""
     out = []
     for i in range(start + 1, start + n + 1):
         z = (i * 0x9E3779B97F4A7C15 + key) & MASK
@@ -121,17 +108,7 @@ def uniform(key, start, n):
 
 
 def encode(kind, x):
-    """Bytes of the numbers x (float64)."""
-    if np is not None:
-        f = x.astype("<f4")
-        if kind == F32:
-            return f.tobytes()
-        if kind == F16:
-            return f.astype("<f2").tobytes()
-        if kind == BF16:
-            u = f.view("<u4")
-            return ((u + 0x7FFF + ((u >> 16) & 1)) >> 16).astype("<u2").tobytes()
-        return gguf_quants.encode(kind, f)
+    """Bytes of the numbers x."""
     raw = struct.pack(f"<{len(x)}f", *x)
     if kind == F32:
         return raw
@@ -144,34 +121,27 @@ def encode(kind, x):
     return gguf_quants.encode(kind, f)
 
 
-def random_tensor(key, kind, n, scale, centre=0.0):
-    def chunks():
-        for start in range(0, n, CHUNK):
-            x = uniform(key, start, min(CHUNK, n - start))
-            yield encode(kind, x * scale + centre if np is not None else [v * scale + centre for v in x])
-
-    return chunks
-
-
+PERIOD = (1 << 21) - 1  # values; the blocks in it are odd in number, so that rows begin at other ones
 PATTERNS = {}  # encoded bytes, by what they depend on
-PERIOD = 262139  # blocks; prime, so that no two rows are alike
 
 
-def repeated_tensor(key, kind, n, scale):
-    """Fast: the same PERIOD blocks of values again and again, in all tensors of this type and scale."""
-    block = QUANTISED.get(kind, (1, 0))[0]
-    if n <= PERIOD * block:
-        return random_tensor(key, kind, n, scale)
+def random_tensor(key, kind, n, scale, centre=0.0):
+    """Chunks of the encoded values; of more than PERIOD they are those of one pattern, from a place of their own."""
+    def encoded(count):
+        return encode(kind, [v * scale + centre for v in uniform(key, 0, count)])
 
-    def chunks():
+    def repeated():
+        block, size = QUANTISED.get(kind) or (1, type_bytes(kind, 1))
         if (kind, scale) not in PATTERNS:
-            PATTERNS[kind, scale] = b"".join(random_tensor(key, kind, PERIOD * block, scale)())
-        pattern, left = PATTERNS[kind, scale], type_bytes(kind, n)
+            PATTERNS[kind, scale] = encoded(PERIOD // block * block)
+        pattern, left = memoryview(PATTERNS[kind, scale]), type_bytes(kind, n)
+        at = key % (PERIOD // block) * size
         while left:
-            yield memoryview(pattern)[:left]
-            left -= min(left, len(pattern))
+            part = pattern[at : at + left]
+            yield part
+            left, at = left - len(part), 0
 
-    return chunks
+    return repeated if n > PERIOD else lambda: [encoded(n)]
 
 
 def quantised_tensor(method, key, rows, cols, num, scale):
@@ -290,7 +260,6 @@ def parse(argv=None):
     p.add_argument("--no-vocab", action="store_true", help="tokens are ids alone")
     p.add_argument("--chatml", action="store_true", help="ChatML tokens and template")
     p.add_argument("--control", action="append", default=[], metavar="NAME", help="one more control token")
-    p.add_argument("--repeated", action="store_true", help="large matrices repeat the same values: made in seconds, good for speed alone")
     p.add_argument("--seed", type=int, default=1)
     p.set_defaults(**PRESETS[p.parse_known_args(argv)[0].preset])  # explicit arguments still win
     a = p.parse_args(argv)
@@ -516,7 +485,7 @@ def main(argv=None, w=None):
             kind_of = folder_quants.METHODS[a.method]["kind"]
             w.tensor(name, kind_of, shape, quantised_tensor(a.method, key(), rows, cols, stacked or 1, scale))
             return
-        w.tensor(name, k, shape, (repeated_tensor if a.repeated else random_tensor)(key(), k, n, scale))
+        w.tensor(name, k, shape, random_tensor(key(), k, n, scale))
 
     def norm(name, n, heads=0):
         w.tensor(name, F32, [heads, n] if heads else [n], random_tensor(key(), F32, n * (heads or 1), 0.25, 1.0))

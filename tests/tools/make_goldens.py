@@ -214,8 +214,8 @@ def path_of(name):
 
 
 def make_models(folder):
-    if make_gguf.np is None:  # of the same arguments a file and a folder have the same numbers, and most cases share some
-        make_gguf.uniform = functools.lru_cache(2000)(lambda *a, numbers=make_gguf.uniform: array.array("d", numbers(*a)))
+    # Of the same arguments a file and a folder have the same numbers, and most cases share some.
+    make_gguf.uniform = functools.lru_cache(2000)(lambda *a, numbers=make_gguf.uniform: array.array("d", numbers(*a)))
     os.makedirs(folder, exist_ok=True)
     for path in sorted(glob.glob(path_of("*"))):
         with open(path, encoding="utf-8") as f:

@@ -100,7 +100,36 @@ static inline int harness_run(const struct CMUnitTest *tests, size_t n) {
     return failed > 0 || passed == 0; // nothing that ran shows nothing
 }
 #define cmocka_run_group_tests(tests, setup, teardown) harness_run(tests, sizeof(tests) / sizeof((tests)[0]))
+typedef int (*CMFixtureFunction)(void **state);
 #endif
+
+// TEST(name) { … } is one test of a program, whose main() runs all of them in the order of the file: run_all_tests(), with
+// functions that come before the first and after the last, or NULL. In a test, `state` is what the former left there.
+static struct CMUnitTest harness_tests[64];
+static int harness_num_tests;
+
+#define TEST(name)                                                                                           \
+    static void name(void **state);                                                                          \
+    __attribute__((constructor)) static void list_##name(void) {                                             \
+        static const struct CMUnitTest test = cmocka_unit_test(name);                                        \
+        if (harness_num_tests == sizeof harness_tests / sizeof *harness_tests)                               \
+            abort();                                                                                         \
+        harness_tests[harness_num_tests++] = test;                                                           \
+    }                                                                                                        \
+    static void name(void **state __attribute__((unused)))
+
+static inline int run_all_tests(CMFixtureFunction setup, CMFixtureFunction teardown) {
+#ifdef QUIRE_HAVE_CMOCKA
+    if (harness_num_tests == 0) // which cmocka takes for success
+        return 1;
+    return _cmocka_run_group_tests("tests", harness_tests, (size_t)harness_num_tests, setup, teardown);
+#else
+    if (setup && setup(NULL) != 0)
+        return 1;
+    int rc = harness_run(harness_tests, (size_t)harness_num_tests);
+    return teardown && teardown(NULL) != 0 ? 1 : rc;
+#endif
+}
 
 // Path of a file of the test data (QUIRE_TEST_DATA), or NULL where it is not at hand: then skip() with a
 // reason. With QUIRE_REQUIRE_DATA set, as in CI, a missing file fails instead.

@@ -373,8 +373,7 @@ static void check_decode(struct shape_of s, struct kind kind) {
     free_world(w);
 }
 
-static void test_decode(void **state) {
-    (void)state;
+TEST(test_decode) {
     static const struct shape_of shapes[] = {
         {2, 1, 64, 16, 0, DTYPE_BF16},      {2, 1, 128, 32, 0, DTYPE_F16},
         {1, 2, 128, 16, 0, DTYPE_BF16},     {2, 2, 64, 16, 40, DTYPE_F16},
@@ -434,8 +433,7 @@ static void check_prefill(struct shape_of s, struct kind kind, int tile_rows, co
     free_world(w);
 }
 
-static void test_prefill(void **state) {
-    (void)state;
+TEST(test_prefill) {
     static const struct shape_of shapes[] = {
         {2, 4, 128, 16, 0, DTYPE_BF16},    {1, 1, 64, 32, 0, DTYPE_F16},
         {1, 7, 64, 16, 50, DTYPE_BF16},    {2, 3, 128, 48, 33, DTYPE_F16},
@@ -451,8 +449,7 @@ static void test_prefill(void **state) {
 
 // The kernel of sm_90a, whose tiles of the cache have 128 tokens. Where the device does not have it, and only
 // there, the backend must not take it.
-static void test_wide_prefill(void **state) {
-    (void)state;
+TEST(test_wide_prefill) {
     static const struct shape_of shapes[] = {
         {2, 4, 128, 16, 0, DTYPE_BF16}, {1, 1, 64, 32, 0, DTYPE_F16},    {1, 7, 64, 16, 50, DTYPE_BF16},
         {2, 3, 128, 48, 33, DTYPE_F16}, {1, 2, 128, 32, 0, DTYPE_F16},   {1, 3, 64, 16, 0, DTYPE_BF16},
@@ -507,8 +504,7 @@ static void check_any(struct shape_of s, struct kind kind) {
     free_world(w);
 }
 
-static void test_any(void **state) {
-    (void)state;
+TEST(test_any) {
     static const struct shape_of shapes[] = {
         {2, 2, 8, 16, 0, DTYPE_F32},       {1, 3, 20, 5, 0, DTYPE_F16}, {2, 1, 96, 16, 21, DTYPE_BF16},
         {1, 1, 256, 16, 0, DTYPE_F32},     {1, 5, 64, 7, 3, DTYPE_F32}, {2, 3, 20, 5, 0, DTYPE_I8},
@@ -518,8 +514,7 @@ static void test_any(void **state) {
         check_any(shapes[i], plain);
 }
 
-static void test_kinds(void **state) {
-    (void)state;
+TEST(test_kinds) {
     static const struct {
         struct shape_of s;
         struct kind kind;
@@ -579,8 +574,7 @@ static void large_free(char *p, size_t bytes) {
         munmap(p, bytes);
 }
 
-static void test_far_blocks(void **state) {
-    (void)state;
+TEST(test_far_blocks) {
     static const struct shape_of shapes[] = {
         {2, 1, 128, 16, 0, DTYPE_BF16}, // decode_small
         {2, 4, 64, 32, 0, DTYPE_F16},   // decode_large
@@ -630,9 +624,5 @@ static void test_far_blocks(void **state) {
 
 int main(void) {
     device_open();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_decode), cmocka_unit_test(test_prefill),    cmocka_unit_test(test_wide_prefill),
-        cmocka_unit_test(test_any),    cmocka_unit_test(test_far_blocks), cmocka_unit_test(test_kinds),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return run_all_tests(NULL, NULL);
 }

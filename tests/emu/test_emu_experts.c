@@ -54,8 +54,7 @@ static const struct {
               .expert_scale = true}},
 };
 
-static void test_route(void **state) {
-    (void)state;
+TEST(test_route) {
     for (int c = 0; c < (int)(sizeof routes / sizeof routes[0]); c++) {
         const struct ffn_spec *f = &routes[c].spec;
         int E = f->experts, K = f->top_k;
@@ -210,8 +209,7 @@ static void check_groups(const int32_t *ids, int rows, int k, int E, int group_r
     free_slots(&s);
 }
 
-static void test_groups(void **state) {
-    (void)state;
+TEST(test_groups) {
     static const struct {
         int rows, k, E;
     } sizes[] = {{1, 8, 128}, {3, 2, 8}, {64, 8, 128}, {70, 4, 4}, {300, 6, 60}, {9, 1, 1000}};
@@ -320,8 +318,7 @@ static void check_gemm(enum dtype type, enum spread spread, int rows, int k, int
     rt_free(rt, y), rt_free(rt, d_bias), rt_free(rt, d_weights);
 }
 
-static void test_gemm(void **state) {
-    (void)state;
+TEST(test_gemm) {
     for (int i = 0; i < NUM_TYPES; i++) {
         check_gemm(types[i], RANDOM, 1, 2, 5, true, false, 0);
         check_gemm(types[i], RANDOM, 7, 2, 4, i % 2 == 0, i % 2 != 0, 1);
@@ -456,8 +453,7 @@ static void check_steps(int model, bool exact) {
     fixture_free(f);
 }
 
-static void test_steps(void **state) {
-    (void)state;
+TEST(test_steps) {
     for (int i = 0; i < NUM_MODELS; i++) {
         if (dtype_block(models[i].type) < 256) // K-quants say nothing new about what is chosen
             check_steps(i, true);
@@ -469,8 +465,7 @@ static void test_steps(void **state) {
 // ---- the bits of a row
 
 // A row that decodes has the same logits alone, among more rows than one group of slots holds, and beside prompts.
-static void test_company(void **state) {
-    (void)state;
+TEST(test_company) {
     enum { MANY = 20, AT = 3, V = 97 };
     for (int i = 1; i < 5; i++) {
         struct fixture *f = model_of(i);
@@ -509,8 +504,7 @@ static void check_step_counts(const struct fixture *f, int rows, const struct ex
 }
 
 // CUDA graphs, with rows that are nobody's: the same tokens and log-probabilities as without.
-static void test_graphs(void **state) {
-    (void)state;
+TEST(test_graphs) {
     enum { STEPS = 5, SEQS = 3 };
     for (int i = 0; i < 4; i++) {
         struct fixture *f = model_of(i);
@@ -545,8 +539,7 @@ static void test_graphs(void **state) {
 }
 
 // The device refuses, with a sentence, models that it does not compute: when it is opened, or when a matrix comes.
-static void test_refused(void **state) {
-    (void)state;
+TEST(test_refused) {
     struct fixture *f = model_of(0);
     struct err err = {0};
     struct device_config config = {.model = &f->config, .kv_dtype = DTYPE_F16, .block_size = 16, .world = 1};
@@ -572,10 +565,5 @@ static void test_refused(void **state) {
 
 int main(void) {
     device_open();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_route),   cmocka_unit_test(test_groups),  cmocka_unit_test(test_gemm),
-        cmocka_unit_test(test_steps),   cmocka_unit_test(test_company), cmocka_unit_test(test_graphs),
-        cmocka_unit_test(test_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return run_all_tests(NULL, NULL);
 }

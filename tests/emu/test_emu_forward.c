@@ -12,8 +12,7 @@
 
 #include <pthread.h>
 
-static void test_types(void **state) {
-    (void)state;
+TEST(test_types) {
     // every type of weight; head size 8 goes through the general attention, 64 through the fast one
     static const enum dtype types[] = {DTYPE_F32,    DTYPE_F16,  DTYPE_BF16,   DTYPE_Q8_0,  DTYPE_Q4_0,
                                        DTYPE_Q4_K,   DTYPE_Q5_K, DTYPE_Q6_K,   DTYPE_MXFP4, DTYPE_Q4_1,
@@ -31,8 +30,7 @@ static void test_types(void **state) {
     }
 }
 
-static void test_attention_paths(void **state) {
-    (void)state;
+TEST(test_attention_paths) {
     static const struct {
         struct shape s;
         int block_size;
@@ -57,8 +55,7 @@ static void test_attention_paths(void **state) {
 }
 
 // Parts of one weight in different types, as Q4_K_M has them: no GEMM fuses gate and up.
-static void test_mixed_types(void **state) {
-    (void)state;
+TEST(test_mixed_types) {
     struct shape s = {1, 256, 4, 2, 64, 256, 131, 0, false, true, false};
     struct fixture *f = fixture_make(&s, DTYPE_Q4_K);
     for (int i = 0; i < f->num_weights; i++) {
@@ -76,8 +73,7 @@ static void test_mixed_types(void **state) {
 }
 
 // More than 64 rows: GEMMs of cuBLASLt, with quantised weights as bf16.
-static void test_many_rows(void **state) {
-    (void)state;
+TEST(test_many_rows) {
     static const enum dtype types[] = {DTYPE_BF16, DTYPE_F16, DTYPE_Q8_0, DTYPE_Q4_K, DTYPE_F32, DTYPE_FP8};
     for (int i = 0; i < 6; i++) {
         struct shape s = {1, 256, 4, 2, 64, 256, 67, 0, false, true, false};
@@ -118,8 +114,7 @@ static void poison_quantised(struct device *dev) {
 
 // FP8 with a scale for a row, 128 columns of it or 128 rows and columns: as E4M3, with activations quantised to it, unless
 // asked not to, and near the same. Of groups of columns only where the device can.
-static void test_w8a8(void **state) {
-    (void)state;
+TEST(test_w8a8) {
     static const enum cuda_e4m3 kinds[] = {E4M3_ROWS, E4M3_ROWS, E4M3_GROUPS, E4M3_BLOCKS};
     for (int i = 0; i < 4; i++) {
         bool apart = i % 2, grouped = kinds[i] != E4M3_ROWS; // apart: gate and up are two GEMMs
@@ -191,8 +186,7 @@ static struct device *open_logged(const struct backend_host *none, const struct 
 }
 
 // Without cuBLASLt: a line says so where steps are long enough for it, and no memory is set aside.
-static void test_no_library(void **state) {
-    (void)state;
+TEST(test_no_library) {
     struct backend_ops ops = backend_cuda;
     ops.open = open_logged;
     struct shape s = {1, 256, 4, 2, 64, 256, 67, 0, false, true, false};
@@ -231,8 +225,7 @@ static struct device *open_staged(const struct backend_host *host, const struct 
 
 // Weights that come in many pieces are those that come in one: rows that are packed one behind the other, with a last
 // piece of fewer rows, and gates between ups.
-static void test_pieces(void **state) {
-    (void)state;
+TEST(test_pieces) {
     static const enum dtype types[] = {DTYPE_BF16, DTYPE_Q8_0};
     struct backend_ops ops = backend_cuda;
     ops.open = open_staged;
@@ -253,8 +246,7 @@ static void test_pieces(void **state) {
 
 // The logits of a row that decodes do not depend on the rest of the step: alone, beside a prompt that goes through cuBLASLt,
 // beside one that does not, and among more decodes than one GEMM takes, they have the same bits.
-static void test_company(void **state) {
-    (void)state;
+TEST(test_company) {
     enum { MANY = 70, AT = 20, TOGETHER = 6, V = 97, SPLIT = 5 };
     static const enum dtype types[] = {DTYPE_BF16, DTYPE_F16, DTYPE_Q8_0, DTYPE_Q4_K, DTYPE_F32, DTYPE_Q8_0};
     static struct piece companies[4][MANY];
@@ -305,8 +297,7 @@ static void test_company(void **state) {
 
 // More KV splits of decode attention than one launch holds: launches by rows, each with the bits that it has
 // alone.
-static void test_launches(void **state) {
-    (void)state;
+TEST(test_launches) {
     enum { SEQS = 160, CONTEXT = 26 * 256 + 40, V = 61, B = 32, BLOCKS = (CONTEXT + B - 1) / B };
     struct shape s = {1, 64, 1, 1, 64, 32, V, 0, false, false, false};
     struct fixture *f = fixture_make(&s, DTYPE_BF16);
@@ -350,8 +341,7 @@ static void test_launches(void **state) {
 
 // A prompt's logits have the same bits however it is cut, and decoded rows those of prefilled ones.
 
-static void test_exact(void **state) {
-    (void)state;
+TEST(test_exact) {
     static const struct {
         enum dtype type;
         struct shape s;
@@ -379,8 +369,7 @@ static void test_exact(void **state) {
 
 // And the same bits alone as beside others: decodes, prompts whole and in chunks, which together go through
 // cuBLASLt in another mode. So have rows that decode.
-static void test_exact_company(void **state) {
-    (void)state;
+TEST(test_exact_company) {
     enum { N = 80, CUT = 45, V = 97 };
     static const enum dtype types[] = {DTYPE_BF16, DTYPE_Q8_0, DTYPE_Q4_K};
     static const struct some_pieces steps[] = {
@@ -422,8 +411,7 @@ static void test_exact_company(void **state) {
 // Where it is asked for, whole steps are near those of the other one and do not have the same bits (its tiles
 // of the cache are wider, so that it did run), however a prompt is cut.
 
-static void test_wide_steps(void **state) {
-    (void)state;
+TEST(test_wide_steps) {
     static const struct {
         struct shape s;
         enum dtype kv;
@@ -464,8 +452,7 @@ static bool emulated(void) {
     return info.emulated;
 }
 
-static void test_too_small(void **state) {
-    (void)state;
+TEST(test_too_small) {
     if (!emulated()) {
         skip();
         return;
@@ -512,8 +499,7 @@ static void test_too_small(void **state) {
 }
 
 // A failed device says so at every sync, and nothing runs any more.
-static void test_sticky_failure(void **state) {
-    (void)state;
+TEST(test_sticky_failure) {
     if (!emulated()) {
         skip();
         return;
@@ -544,8 +530,7 @@ static void test_sticky_failure(void **state) {
 }
 
 // A device that fails while a model loads says why: it gives no memory then, which is not what is wrong.
-static void test_failure_at_load(void **state) {
-    (void)state;
+TEST(test_failure_at_load) {
     if (!emulated()) {
         skip();
         return;
@@ -611,8 +596,7 @@ static void *use_pair(void *arg) {
     return NULL;
 }
 
-static void test_two_at_once(void **state) {
-    (void)state;
+TEST(test_two_at_once) {
     struct pair p = {0};
     for (int i = 0; i < PAIR; i++) {
         struct err err = {0};
@@ -639,16 +623,4 @@ static void test_two_at_once(void **state) {
     }
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_types),          cmocka_unit_test(test_attention_paths),
-        cmocka_unit_test(test_mixed_types),    cmocka_unit_test(test_many_rows),
-        cmocka_unit_test(test_w8a8),           cmocka_unit_test(test_no_library),
-        cmocka_unit_test(test_company),        cmocka_unit_test(test_launches),
-        cmocka_unit_test(test_exact),          cmocka_unit_test(test_exact_company),
-        cmocka_unit_test(test_wide_steps),     cmocka_unit_test(test_too_small),
-        cmocka_unit_test(test_sticky_failure), cmocka_unit_test(test_failure_at_load),
-        cmocka_unit_test(test_two_at_once),    cmocka_unit_test(test_pieces),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_all_tests(NULL, NULL); }

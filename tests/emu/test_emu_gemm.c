@@ -82,8 +82,7 @@ static void check(enum dtype type, int n, int k, int m, int order) {
     rt_free(rt, y), rt_free(rt, d_bias);
 }
 
-static void test_shapes(void **state) {
-    (void)state;
+TEST(test_shapes) {
     for (int i = 0; i < NUM_TYPES; i++) {
         // 352: not whole steps of 64, nor 128 columns with a scale of FP8.
         int k = dtype_block(types[i]) == 256 ? 512 : dtype_block(types[i]) == 32 ? 352 : 172;
@@ -99,8 +98,7 @@ static void test_shapes(void **state) {
 }
 
 // The same token alone and at every place of every batch size: equal bits.
-static void test_batch_invariance(void **state) {
-    (void)state;
+TEST(test_batch_invariance) {
     enum { N = 24, MAX = 130 };
     static const int few[] = {2, 8, 9, 40, 17, 64}, more[] = {2, 33, 9, 64, 65, MAX};
     const int *sizes = under_test.wgmma ? more : few, most = sizes[5];
@@ -153,8 +151,7 @@ static void test_batch_invariance(void **state) {
 }
 
 // One kernel with more and with less shared memory, by turns, and by two of a device: as of a model and its draft model.
-static void test_shared_memory(void **state) {
-    (void)state;
+TEST(test_shared_memory) {
     enum { N = 24, K = 320, M = 20 };
     static const int max_blocks[] = {4, 1, 4, 1}; // a block keeps fewer sums where more share a tile
     struct err err = {0};
@@ -183,8 +180,7 @@ static void test_shared_memory(void **state) {
 }
 
 // act(gate) * up, and act(up)
-static void test_activations(void **state) {
-    (void)state;
+TEST(test_activations) {
     enum { F = 44, MAX = 35 };
     for (int i = under_test.first; i < under_test.end; i++)
         for (int c = 0; c < 4; c++) {
@@ -237,8 +233,7 @@ static void test_activations(void **state) {
         }
 }
 
-static void test_logits(void **state) {
-    (void)state;
+TEST(test_logits) {
     enum { V = 75, MAX = 34, K = 256, GROUPS = (V + CUDA_GROUP - 1) / CUDA_GROUP };
     for (int i = 2 * under_test.first; i < 2 * under_test.end; i++) {
         int M = i % 2 == 0 ? 10 : MAX;
@@ -299,7 +294,7 @@ static void test_logits(void **state) {
 
 // All of that by the kernel of sm_90a, and shapes that are ragged for it: its steps, its tiles of 128 and 256 rows
 // and of 32, 64 and 128 tokens.
-static void test_wgmma(void **state) {
+TEST(test_wgmma) {
     if (!cuda_has_wgmma(rt))
         return;
     under_test.first = 1, under_test.end = 3, under_test.wgmma = true;
@@ -320,8 +315,7 @@ static void test_wgmma(void **state) {
 }
 
 // A quantised matrix as bf16: what cuBLASLt multiplies where rows are many.
-static void test_dequant(void **state) {
-    (void)state;
+TEST(test_dequant) {
     enum { N = 21, K = 512 };
     for (int i = 3; i < NUM_TYPES; i++) {
         struct tensor t = random_tensor(types[i], N, K, 1);
@@ -351,8 +345,7 @@ static void test_dequant(void **state) {
 }
 
 // FP8 whose rows have one scale each, times activations quantised to it, by cuBLASLt.
-static void test_w8a8(void **state) {
-    (void)state;
+TEST(test_w8a8) {
     enum { N = 48, MOST = 544, M = 64, ROWS = 5, LDX = 576 };
     for (int c = 0; c < 2; c++) {
         int K = c ? MOST : 512; // 544: not whole scales of 128 columns
@@ -429,8 +422,7 @@ static void test_w8a8(void **state) {
 }
 
 // FP8 with a scale for 128 columns of each row, or for 128 rows, too: cuBLASLt gets them.
-static void test_w8a8_groups(void **state) {
-    (void)state;
+TEST(test_w8a8_groups) {
     enum { N = 272, K = 640, M = 64, ROWS = 21, LDX = 672, GROUPS = K / 128 };
     struct rt_info info;
     rt_describe(rt, &info);
@@ -547,8 +539,7 @@ static float mxfp4_element(const uint8_t *file, int row, int col) {
 }
 
 // Every 4-bit float of MXFP4 with the least and the largest exponents; of 0 and 1, which give subnormal numbers, zero.
-static void test_exponents(void **state) {
-    (void)state;
+TEST(test_exponents) {
     static const uint8_t exponents[] = {0, 1, 2, 3, 127, 128, 252};
     uint8_t file[16 * MX_K / 32 * MX_BYTES];
     for (int b = 0; b < 16 * MX_K / 32; b++) {
@@ -566,8 +557,7 @@ static float fp8_element(const uint8_t *file, int row, int col) {
 }
 
 // Every number of E4M3, by scales of 24 bits.
-static void test_codes(void **state) {
-    (void)state;
+TEST(test_codes) {
     uint8_t file[16 * FP8_K / 32 * FP8_BYTES];
     for (int b = 0; b < 16 * FP8_K / 32; b++) {
         uint8_t *block = &file[b * FP8_BYTES];
@@ -581,18 +571,5 @@ static void test_codes(void **state) {
 
 int main(void) {
     device_open();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_shared_memory),
-        cmocka_unit_test(test_shapes),
-        cmocka_unit_test(test_batch_invariance),
-        cmocka_unit_test(test_activations),
-        cmocka_unit_test(test_logits),
-        cmocka_unit_test(test_wgmma),
-        cmocka_unit_test(test_dequant),
-        cmocka_unit_test(test_exponents),
-        cmocka_unit_test(test_w8a8),
-        cmocka_unit_test(test_codes),
-        cmocka_unit_test(test_w8a8_groups),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return run_all_tests(NULL, NULL);
 }

@@ -57,7 +57,7 @@ template <bool HALF> __global__ void multiply(struct args a) {
             a.out[(g + 8 * r) * 8 + t + e] = c[2 * r + e];
 }
 
-static void test_mma(void **) {
+TEST(test_mma) {
     float in[256 + 128], got[128];
     for (int i = 0; i < 384; i++)
         in[i] = (float)((i * 37 + i / 7) % 17 - 8);
@@ -99,7 +99,7 @@ __global__ void count_blocks(struct args a) { // halves: a number of each block;
     a.out[threadIdx.x] = sum;
 }
 
-static void test_count(void **) {
+TEST(test_count) {
     struct args a = {NULL, device_floats(16), (uint16_t *)rt_alloc(rt, COUNTED * 16 * sizeof(uint16_t)),
                      (int *)rt_alloc(rt, sizeof(int)), 0};
     for (int launch = 0; launch < 3; launch++) {
@@ -142,7 +142,7 @@ __global__ void matrices(struct args a) {
         a.ints[128 + lane * 4 + m] = (int)r[m];
 }
 
-static void test_ldmatrix(void **) {
+TEST(test_ldmatrix) {
     uint16_t in[256];
     int got[256];
     for (int i = 0; i < 256; i++)
@@ -191,7 +191,7 @@ __global__ void arithmetic(struct args a) {
     o[13] = kd_reciprocal(fabsf(x) + 1);
 }
 
-static void test_arithmetic(void **) {
+TEST(test_arithmetic) {
     enum { N = 4096 };
     static float in[N], got[N * 14];
     uint32_t s = 12345;
@@ -240,7 +240,7 @@ static void same(float got, float want) {
     assert_true((isnan(got) && isnan(want)) || (got == want && signbit(got) == signbit(want)));
 }
 
-static void test_e4m3(void **) {
+TEST(test_e4m3) {
     enum { N = 4096 };
     float in[N], got[2 * N + 512], *d_in = (float *)rt_alloc(rt, sizeof in),
                                    *d_out = (float *)rt_alloc(rt, sizeof got);
@@ -453,7 +453,7 @@ template <int N, bool HALF> static void check_width(const float *in) {
     check_products<N, HALF, ACROSS_K, true>(in);
 }
 
-static void test_wgmma(void **) {
+TEST(test_wgmma) {
     static float in[PRODUCT_ROWS * DEEP + DEEP * 128];
     struct rt_info info;
     rt_describe(rt, &info);
@@ -643,7 +643,7 @@ static bool aborts(void (*kernel)(struct args), size_t shared, int threads = 64)
     return !WIFEXITED(status) || WEXITSTATUS(status) != 0;
 }
 
-static void test_refusals(void **) {
+TEST(test_refusals) {
     for (int order = 0; order < 4; order++) {
         rt_test_order(order);
         assert_true(aborts(divergent_barrier, 0));
@@ -672,7 +672,7 @@ template <int M> static void check_misuse() {
 
 template <int... M> static void check_all(std::integer_sequence<int, M...>) { (check_misuse<M>(), ...); }
 
-static void test_misuse(void **) {
+TEST(test_misuse) {
     check_all(std::make_integer_sequence<int, OUTSIDE + 1>());
     assert_true(aborts(misuse<NONE>, 64 * 128 + 1024, 64)); // half a warpgroup
 }
@@ -697,7 +697,7 @@ __global__ void early(struct args a) {
     a.out[128 + threadIdx.x] = d[7][3];
 }
 
-static void test_early(void **) {
+TEST(test_early) {
     float got[256], *d_out = device_floats(256);
     struct args a = {NULL, d_out, NULL, NULL, 0};
     rt_launch(rt, early, rt_grid_of(1, 1, 128, 64 * 128 + 1024), a);
@@ -725,7 +725,7 @@ __global__ void poison(struct args a) {
     a.out[64 + i] = s[i * 4] + s[128 + i * 4];
 }
 
-static void test_poison(void **) {
+TEST(test_poison) {
     float in[4] = {3, 3, 3, 3}, got[96], *d_in = device_floats(4), *d_out = device_floats(96);
     rt_upload_now(rt, d_in, in, sizeof in);
     struct args a = {d_in, d_out, NULL, NULL, 0};
@@ -744,7 +744,7 @@ __global__ void race(struct args a) {
     a.out[threadIdx.x] = s[63 - threadIdx.x]; // no barrier
 }
 
-static void test_race(void **) {
+TEST(test_race) {
     float got[64], *d_out = device_floats(64);
     int wrong = 0;
     for (int order = 0; order < 2; order++) {
@@ -772,7 +772,7 @@ __global__ void add_one(struct args a) {
 }
 #endif
 
-static void test_graph(void **) {
+TEST(test_graph) {
     float got[32], *d_out = device_floats(32);
     struct args a = {NULL, d_out, NULL, NULL, 0};
     rt_launch(rt, add_one, rt_grid_of(1, 1, 32, 0), a); // loads it
@@ -792,7 +792,7 @@ static void test_graph(void **) {
 }
 
 // A launch that a device refuses fails with a message and does not run. Each on an rt of its own, as errors are kept.
-static void test_refused_launches(void **) {
+TEST(test_refused_launches) {
     struct rt_info info;
     rt_describe(rt, &info);
     const size_t more = info.shared_max + 128;
@@ -826,26 +826,7 @@ int main(void) {
         printf("no device: %s\n", err.msg);
         return 1;
     }
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_mma),
-        cmocka_unit_test(test_ldmatrix),
-        cmocka_unit_test(test_arithmetic),
-        cmocka_unit_test(test_graph),
-        cmocka_unit_test(test_e4m3),
-        cmocka_unit_test(test_count),
-#ifdef KD_WGMMA
-        cmocka_unit_test(test_wgmma),
-#endif
-#ifndef __CUDACC__
-        cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_poison),
-        cmocka_unit_test(test_race),
-        cmocka_unit_test(test_misuse),
-        cmocka_unit_test(test_early),
-#endif
-        cmocka_unit_test(test_refused_launches), // last: a device may remember them
-    };
-    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    int failed = run_all_tests(NULL, NULL);
     rt_close(rt);
     return failed;
 }

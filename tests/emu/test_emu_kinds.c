@@ -5,8 +5,7 @@
 #include "../../kernels/cuda/device.h"
 
 // Layers of three attn_specs and two ffn_specs, whose pages are those of two groups.
-static void test_mixed_specs(void **state) {
-    (void)state;
+TEST(test_mixed_specs) {
     static const struct {
         struct shape s;
         int block_size;
@@ -34,8 +33,7 @@ static void test_mixed_specs(void **state) {
 }
 
 // Layers that keep unlike numbers of heads, or heads of unlike size, and layers that keep nothing.
-static void test_places(void **state) {
-    (void)state;
+TEST(test_places) {
     static const struct {
         struct shape s;
         int block_size;
@@ -59,8 +57,7 @@ static void test_places(void **state) {
 }
 
 // A page of such layers is copied whole, and no other is touched.
-static void test_copied_places(void **state) {
-    (void)state;
+TEST(test_copied_places) {
     struct shape s = {4, 64, 4, 1, 16, 44, 97, 13, false, true, false};
     struct model_config m = fixture_config(&s);
     fixture_mix_places(&m);
@@ -83,8 +80,7 @@ static void test_copied_places(void **state) {
 }
 
 // Embeddings that layers have of their own, and factors of the residual stream.
-static void test_layer_out(void **state) {
-    (void)state;
+TEST(test_layer_out) {
     static const enum dtype types[] = {DTYPE_F32, DTYPE_F16, DTYPE_BF16, DTYPE_Q8_0};
     for (int i = 0; i < 5; i++) {
         struct shape s = {2, 64, 4, 2, 16, 44, 97, 0, false, false, false};
@@ -99,8 +95,7 @@ static void test_layer_out(void **state) {
 }
 
 // Streams beside the residual one, LAuReL, and sparse gates; with 70 rows also behind cuBLASLt.
-static void test_streams(void **state) {
-    (void)state;
+TEST(test_streams) {
     static const enum dtype types[] = {DTYPE_F32, DTYPE_F16, DTYPE_BF16};
     for (int i = 0; i < 3; i++) {
         struct shape s = {2, 64, 4, 2, 16, 44, 97, 0, false, false, false};
@@ -127,8 +122,7 @@ static void test_streams(void **state) {
 }
 
 // Feed-forwards of every activation, with and without a gate and biases; with 70 rows also behind cuBLASLt.
-static void test_feed_forward(void **state) {
-    (void)state;
+TEST(test_feed_forward) {
     for (int act = 0; act < NUM_ACTS; act++)
         for (int c = 0; c < 4; c++) {
             struct shape s = {1, 64, 2, 1, 64, 44, 97, 0, false, false, false};
@@ -151,8 +145,7 @@ static void test_feed_forward(void **state) {
 }
 
 // LayerNorms, with biases or none: before layers, behind what they add, and of heads.
-static void test_layer_norms(void **state) {
-    (void)state;
+TEST(test_layer_norms) {
     struct shape s = {2, 68, 4, 2, 16, 44, 97, 0, true, true, false};
     for (int i = 0; i < 2; i++) {
         struct model_config m = fixture_config(&s);
@@ -164,8 +157,7 @@ static void test_layer_norms(void **state) {
 }
 
 // The residual stream normalised after each sum; embeddings of positions and of types, which steps have or not.
-static void test_sum_norms(void **state) {
-    (void)state;
+TEST(test_sum_norms) {
     struct shape s = {2, 68, 4, 4, 16, 44, 97, 0, false, true, false};
     for (int i = 0; i < 2; i++) {
         struct model_config m = fixture_config(&s);
@@ -180,8 +172,7 @@ static void test_sum_norms(void **state) {
 }
 
 // Attention and feed-forward side by side, by a norm each or by one, of weights whose inputs differ in dtype.
-static void test_parallel_blocks(void **state) {
-    (void)state;
+TEST(test_parallel_blocks) {
     struct shape s = {2, 64, 4, 2, 16, 44, 97, 0, false, true, false};
     for (int i = 0; i < 3; i++) {
         struct model_config m = fixture_config(&s);
@@ -200,8 +191,7 @@ static void test_parallel_blocks(void **state) {
 }
 
 // Norms of queries, keys and values in every order, and temperatures, of layers that differ in them.
-static void test_head_norms(void **state) {
-    (void)state;
+TEST(test_head_norms) {
     struct shape s = {2, 68, 4, 2, 16, 44, 97, 0, false, true, false};
     for (int i = QK_NORM_HEADS; i <= QK_NORM_UNIT; i++) {
         struct model_config m = fixture_config(&s);
@@ -218,8 +208,7 @@ static void test_head_norms(void **state) {
 }
 
 // A head with a bias, a factor and a soft cap.
-static void test_head(void **state) {
-    (void)state;
+TEST(test_head) {
     struct shape s = {1, 64, 4, 2, 16, 44, 97, 0, false, false, false};
     for (int i = 0; i < 2; i++) {
         struct model_config m = fixture_config(&s);
@@ -232,8 +221,7 @@ static void test_head(void **state) {
 
 // ---- latent attention
 
-static void test_latent(void **state) {
-    (void)state;
+TEST(test_latent) {
     static const struct {
         struct attn_spec spec;
         int block_size;
@@ -283,8 +271,7 @@ static void test_latent(void **state) {
 }
 
 // More rows than heads multiply at once, and more than the skinny GEMM takes.
-static void test_latent_rows(void **state) {
-    (void)state;
+TEST(test_latent_rows) {
     struct attn_spec a = {
         .heads = 2, .kv_lora = 32, .q_lora = 24, .nope_dim = 16, .rope_dim = 8, .v_dim = 16};
     struct model_config m = fixture_latent_config(&a, 1);
@@ -303,8 +290,7 @@ static void test_latent_rows(void **state) {
 }
 
 // With --exact rows that decode are no splits, and have the bits of a prompt.
-static void test_latent_exact(void **state) {
-    (void)state;
+TEST(test_latent_exact) {
     enum { N = 280 };
     struct attn_spec a = {.heads = 2, .kv_lora = 512, .nope_dim = 8, .rope_dim = 64, .v_dim = 8};
     struct model_config m = fixture_latent_config(&a, 1);
@@ -317,8 +303,7 @@ static void test_latent_exact(void **state) {
 
 // ---- refusals
 
-static void test_latent_refused(void **state) {
-    (void)state;
+TEST(test_latent_refused) {
     static const char *const words[] = {"some layers have latent attention and some not",
                                         "or of another size", "sizes of latent attention do not fit",
                                         "has a soft cap"};
@@ -342,8 +327,7 @@ static void test_latent_refused(void **state) {
 }
 
 // The device refuses a model that it cannot compute when it is opened, with a sentence.
-static void test_refused_specs(void **state) {
-    (void)state;
+TEST(test_refused_specs) {
     struct shape s = {4, 64, 2, 1, 64, 44, 97, 0, false, false, false};
     for (int i = 0; i < 8; i++) {
         struct fixture *f = fixture_make_mixed(&s, DTYPE_BF16);
@@ -375,16 +359,4 @@ static void test_refused_specs(void **state) {
     }
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_mixed_specs),    cmocka_unit_test(test_feed_forward),
-        cmocka_unit_test(test_layer_norms),    cmocka_unit_test(test_parallel_blocks),
-        cmocka_unit_test(test_head_norms),     cmocka_unit_test(test_head),
-        cmocka_unit_test(test_sum_norms),      cmocka_unit_test(test_latent),
-        cmocka_unit_test(test_latent_rows),    cmocka_unit_test(test_latent_exact),
-        cmocka_unit_test(test_places),         cmocka_unit_test(test_copied_places),
-        cmocka_unit_test(test_layer_out),      cmocka_unit_test(test_streams),
-        cmocka_unit_test(test_latent_refused), cmocka_unit_test(test_refused_specs),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_all_tests(NULL, NULL); }

@@ -175,8 +175,7 @@ static float *run_rows(struct world *w, bool fast) {
     return result(w);
 }
 
-static void test_fast(void **state) {
-    (void)state;
+TEST(test_fast) {
     static const struct shape_of shapes[] = {{3, 512, 576, 16, 0, DTYPE_BF16},
                                              {17, 512, 576, 32, 270, DTYPE_F16},
                                              {2, 512, 576, 16, 40, DTYPE_I8},
@@ -213,8 +212,7 @@ static void test_fast(void **state) {
     }
 }
 
-static void test_any(void **state) {
-    (void)state;
+TEST(test_any) {
     static const struct shape_of shapes[] = {{3, 20, 26, 5, 0, DTYPE_F32},
                                              {1, 36, 36, 16, 21, DTYPE_BF16},
                                              {2, 40, 45, 7, 0, DTYPE_I8},
@@ -238,7 +236,6 @@ static void test_any(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_fast), cmocka_unit_test(test_any)};
     device_open();
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return run_all_tests(NULL, NULL);
 }

@@ -178,17 +178,8 @@ static void check_models(size_t pool) {
     rt_test_dry(4, 0);
 }
 
-static void test_60_gb(void **state) {
-    (void)state;
-    check_models((size_t)60000000000);
-}
+TEST(test_60_gb) { check_models((size_t)60000000000); }
 
-static void test_120_gb(void **state) {
-    (void)state;
-    check_models((size_t)120000000000);
-}
+TEST(test_120_gb) { check_models((size_t)120000000000); }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_60_gb), cmocka_unit_test(test_120_gb)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_all_tests(NULL, NULL); }

@@ -41,8 +41,7 @@ static void refused(const char *module, const char *words) {
         fail_msg("%s: code %d: %s", module ? module : "no module", (int)err.code, err.msg);
 }
 
-static void test_refusals(void **state) {
-    (void)state;
+TEST(test_refusals) {
     if (!stories()) {
         skip();
         return;
@@ -64,8 +63,7 @@ static void test_refusals(void **state) {
 }
 
 // Weights that the device does not take are refused at load, in one sentence, and `auto` takes the CPU.
-static void test_weights(void **state) {
-    (void)state;
+TEST(test_weights) {
     char path[] = "/tmp/quire-model-XXXXXX";
     random_shape.arch = "deepseek2"; // with experts, whose gate and up are of unlike types here
     random_model_write(&(struct random_model){"", {DTYPE_Q8_0, DTYPE_BF16}, 2, false}, path);
@@ -114,8 +112,7 @@ static const char *capture_end(void) {
 
 // auto: CUDA where it works, the CPU where it does not, with a warning that says why. Who names nothing and
 // has neither module nor driver hears nothing.
-static void test_auto(void **state) {
-    (void)state;
+TEST(test_auto) {
     if (!stories()) {
         skip();
         return;
@@ -150,8 +147,7 @@ static void test_auto(void **state) {
 }
 
 // The cache is what the share of the device's memory leaves beside weights and workspace.
-static void test_utilization(void **state) {
-    (void)state;
+TEST(test_utilization) {
     if (!stories()) {
         skip();
         return;
@@ -187,8 +183,7 @@ static void test_utilization(void **state) {
 
 // Whatever the size of a device, nearly all of which is given: the load ends early, for want of a single block, or the
 // cache takes what there is. It never fails late, when the cache has left no room for the workspace.
-static void test_small_devices(void **state) {
-    (void)state;
+TEST(test_small_devices) {
     if (!stories()) {
         skip();
         return;
@@ -215,8 +210,7 @@ static void test_small_devices(void **state) {
 
 // The size of a step is the device's where nobody names it: of the device that takes the model, not of the one tried
 // first. What is named stays, and the other size goes with it.
-static void test_batch(void **state) {
-    (void)state;
+TEST(test_batch) {
     char path[] = "/tmp/quire-model-XXXXXX", other[] = "/tmp/quire-model-XXXXXX";
     random_model_write(&(struct random_model){"", {DTYPE_Q8_0}, 1, false}, path);
     random_shape.arch = "deepseek2"; // of whose experts CUDA takes no gate and up of unlike types
@@ -256,8 +250,7 @@ static void test_batch(void **state) {
 
 // Requests alone and together, chunked, and with a prefix found again, on the emulated device: the tokens of
 // the CPU.
-static void test_requests(void **state) {
-    (void)state;
+TEST(test_requests) {
     const char *path = stories();
     if (!path) {
         skip();
@@ -304,8 +297,7 @@ static void test_requests(void **state) {
 // `--exact`, through scheduler and cache: a request has the bits that it has alone when its prompt's first
 // blocks come from the cache, and when it is preempted and computes its prompt and its own tokens again, as
 // one prompt. All of that takes cuBLASLt and another kernel of attention otherwise.
-static void test_exact(void **state) {
-    (void)state;
+TEST(test_exact) {
     enum { PROMPT = 76, OUTPUT = 7, BLOCKS = 10, NUM = 3 }; // each wants 6 blocks in the end
     static const struct random_model models[] = {{"Q8_0", {DTYPE_Q8_0}, 1, true},
                                                  {"Q4_K", {DTYPE_Q4_K}, 1, true}};
@@ -361,11 +353,5 @@ static void test_exact(void **state) {
 
 int main(void) {
     log_set_level(LOG_ERROR);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_refusals),      cmocka_unit_test(test_weights),
-        cmocka_unit_test(test_auto),          cmocka_unit_test(test_utilization),
-        cmocka_unit_test(test_small_devices), cmocka_unit_test(test_batch),
-        cmocka_unit_test(test_requests),      cmocka_unit_test(test_exact),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return run_all_tests(NULL, NULL);
 }

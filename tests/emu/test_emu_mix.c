@@ -17,8 +17,7 @@ static struct case_of *make_any_case(int i) {
     return make_case(i < NUM_MIXES ? &mixes[i] : &wide[i - NUM_MIXES]);
 }
 
-static void test_layers(void **state) {
-    (void)state;
+TEST(test_layers) {
     static const int chunks[] = {1, 16};
     static float want[SEQS * TOKENS * D], got[SEQS * TOKENS * D], input[SEQS * TOKENS * D];
     random_state = 12345;
@@ -105,8 +104,7 @@ static int decode(const struct case_of *c, float *out) {
     return graphs;
 }
 
-static void test_graphs(void **state) {
-    (void)state;
+TEST(test_graphs) {
     float want[GRAPH_SEQS * D], got[GRAPH_SEQS * D];
     for (int i = 0; i < NUM_CASES; i += 2) {
         struct case_of *c = make_any_case(i);
@@ -121,8 +119,7 @@ static void test_graphs(void **state) {
     }
 }
 
-static void test_refused(void **state) {
-    (void)state;
+TEST(test_refused) {
     static const char *const words[] = {"more than 256 rows", "no multiple of its groups"};
     for (int i = 0; i < 2; i++) {
         struct case_of *c = make_case(&mixes[5]);
@@ -137,8 +134,4 @@ static void test_refused(void **state) {
     }
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_layers), cmocka_unit_test(test_graphs),
-                                       cmocka_unit_test(test_refused)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_all_tests(NULL, NULL); }

@@ -185,8 +185,7 @@ static int encode(const char *path, const char *text, int32_t tokens[MAX_TOKENS]
     return n;
 }
 
-static void test_stories(void **state) {
-    (void)state;
+TEST(test_stories) {
     const char *path = test_data("models/stories260K/stories260K.gguf");
     if (!path) {
         skip();
@@ -207,8 +206,7 @@ static void test_stories(void **state) {
 }
 
 // The embedded model: trained, quantised, heads of 64, so that the kernels are those that serve real models.
-static void test_embedded(void **state) {
-    (void)state;
+TEST(test_embedded) {
     static const char path[] = QUIRE_SOURCE_DIR "/models/quire-tiny.gguf";
     // "Once upon a time, there was a little girl named Lily. She loved to play outside in the park. One day,
     // she saw a big, red ball. It was on the other side of the old stone wall." As ids (`quire tokenize
@@ -223,8 +221,7 @@ static void test_embedded(void **state) {
     check(path, DTYPE_I8, tokens, 24, 12, 12, 3e-2);
 }
 
-static void test_made_files(void **state) {
-    (void)state;
+TEST(test_made_files) {
     if (system("python3 -c '' 2>/dev/null") != 0) { // a bare GPU machine
         skip();
         return;
@@ -274,11 +271,4 @@ static void test_made_files(void **state) {
     }
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_stories),
-        cmocka_unit_test(test_embedded),
-        cmocka_unit_test(test_made_files),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_all_tests(NULL, NULL); }

@@ -148,8 +148,7 @@ static int num_devices(void) {
     return n;
 }
 
-static void test_sum(void **state) {
-    (void)state;
+TEST(test_sum) {
     static const struct {
         int world, rows, n;
         bool bias, two_shots;
@@ -209,8 +208,7 @@ static void *sum_by_nccl(void *arg) {
     return NULL;
 }
 
-static void test_nccl(void **state) {
-    (void)state;
+TEST(test_nccl) {
     struct nccl_job jobs[2] = {0};
     pthread_t threads[2];
     unsigned char id[RT_NCCL_ID];
@@ -248,8 +246,7 @@ static void test_nccl(void **state) {
 }
 
 // Sums that are long enough for two shots; half of four ranks' reading is saved, and nothing of two's.
-static void test_two_shots(void **state) {
-    (void)state;
+TEST(test_two_shots) {
     assert_false(cuda_two_shots(1, 1 << 30, 0));
     assert_false(cuda_two_shots(2, 1 << 30, 0));
     assert_false(cuda_two_shots(4, 1000, 1500));
@@ -259,8 +256,7 @@ static void test_two_shots(void **state) {
 }
 
 // A kernel whose twin never comes ends when it is told to.
-static void test_stop(void **state) {
-    (void)state;
+TEST(test_stop) {
     float *x = poisoned(64);
     uint32_t *stop = rt_alloc_host(rt, sizeof *stop);
     struct cuda_sum a = {.peers = {.world = 2, .epochs = device_alloc(256), .stop = stop},
@@ -350,8 +346,7 @@ static void *put(struct rt *on, const void *host, size_t bytes) {
 }
 
 // Rows 0 and 2 are sampled from the local top-k, row 1 from all logits, row 3 is padding.
-static void test_gather(void **state) {
-    (void)state;
+TEST(test_gather) {
     static const struct logits_row heads[GATHER_ROWS] = {
         {.row = 0, .target = -1, .num_logprobs = -1, .temperature = 1, .top_k = 7},
         {.row = 1, .target = -1, .num_logprobs = -1, .temperature = 1},
@@ -449,9 +444,5 @@ static void test_gather(void **state) {
 
 int main(void) {
     device_open();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sum),  cmocka_unit_test(test_two_shots), cmocka_unit_test(test_nccl),
-        cmocka_unit_test(test_stop), cmocka_unit_test(test_gather),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return run_all_tests(NULL, NULL);
 }

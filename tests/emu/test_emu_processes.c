@@ -106,8 +106,7 @@ static void test_other(void **state) {
     run_rank(1);
 }
 
-static void test_two_processes(void **state) {
-    (void)state;
+TEST(test_two_processes) {
     int up[2], down[2], status = 0;
     signal(SIGPIPE, SIG_IGN);
     assert_true(pipe(up) == 0 && pipe(down) == 0);
@@ -126,7 +125,4 @@ static void test_two_processes(void **state) {
     assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_two_processes)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_all_tests(NULL, NULL); }

@@ -116,8 +116,7 @@ static const struct {
 };
 
 // With `--exact` the bits of one rank, from any number of them, in chunks and whole.
-static void test_exact(void **state) {
-    (void)state;
+TEST(test_exact) {
     struct results *one = calloc(1, sizeof *one), *many = calloc(1, sizeof *many);
     for (size_t i = SLOW; i < sizeof models / sizeof models[0]; i += 1 + 2 * SLOW) {
         char file[] = "/tmp/quire-model-XXXXXX", what[100];
@@ -151,8 +150,7 @@ static void test_exact(void **state) {
 
 // Two groups of pages, of which a window gives some back while a prompt is computed in chunks: the same bits
 // from two ranks, from two stages, of which each has one of the groups alone, and in one chunk.
-static void test_groups(void **state) {
-    (void)state;
+TEST(test_groups) {
     char file[] = "/tmp/quire-model-XXXXXX";
     struct results *one = calloc(1, sizeof *one), *many = calloc(1, sizeof *many);
     struct model_config config;
@@ -178,8 +176,7 @@ static void test_groups(void **state) {
 
 // Layers with experts, of which ranks have unlike numbers; beside them a shared one, with a gate or not, norms of both
 // sums, biases. Attention has sinks, a gate, latents. With `--exact` the bits of one rank, else near them; and its counts.
-static void test_experts(void **state) {
-    (void)state;
+TEST(test_experts) {
     static const struct {
         const char *arch;
         int experts, ranks, layers;
@@ -220,8 +217,7 @@ static void test_experts(void **state) {
 }
 
 // Otherwise sums of ranks are near those of one. With NCCL long prompts take another way.
-static void test_near(void **state) {
-    (void)state;
+TEST(test_near) {
     struct results *one = calloc(1, sizeof *one), *many = calloc(1, sizeof *many);
     static const struct {
         struct random_model m;
@@ -277,8 +273,7 @@ static void test_near(void **state) {
 
 // A row that decodes beside a prompt whose sums go through NCCL, which adds in another order, keeps the bits
 // that it has alone.
-static void test_company(void **state) {
-    (void)state;
+TEST(test_company) {
     char file[] = "/tmp/quire-model-XXXXXX";
     enum { STEPS = 6 };
     struct got *got[2];
@@ -311,8 +306,7 @@ static void test_company(void **state) {
 
 // A bias of +infinity on a token of the last rank: the row fails on every rank, where it is sampled from
 // local top-k and where it is not, and its neighbour does not.
-static void test_failed_rows(void **state) {
-    (void)state;
+TEST(test_failed_rows) {
     const struct logit_bias bias = {.token = 500, .add = INFINITY};
     char file[] = "/tmp/quire-model-XXXXXX";
     random_model_write_sized(&models[1].m, 8, 2, 256, file);
@@ -352,8 +346,7 @@ static void refused(const char *path, int ranks, bool exact, const char *words) 
         fail_msg("expected '%s', got code %d: %s", words, (int)err.code, err.msg);
 }
 
-static void test_refused(void **state) {
-    (void)state;
+TEST(test_refused) {
     char file[] = "/tmp/quire-model-XXXXXX";
     random_model_write_sized(&(struct random_model){"BF16", {DTYPE_BF16}, 1, true}, 8, 2, 1000, file);
     refused(
@@ -411,8 +404,7 @@ static enum status collect(struct driver *d, struct err *err) {
 
 // A rank that fails in the middle of a step: the other, which waits for it within a kernel, returns, and the
 // engine says which and why; so does the next step where ranks have run ahead to it, and closing waits for nobody.
-static void test_failed_rank(void **state) {
-    (void)state;
+TEST(test_failed_rank) {
     char file[] = "/tmp/quire-model-XXXXXX";
     random_model_write_sized(&(struct random_model){"BF16", {DTYPE_BF16}, 1, true}, 8, 2, 1024, file);
     for (int i = 0; i < 6; i++) {
@@ -447,8 +439,7 @@ static void test_failed_rank(void **state) {
 }
 
 // Every rank launches the next step before it waits for the end of the one before.
-static void test_runs_ahead(void **state) {
-    (void)state;
+TEST(test_runs_ahead) {
     enum { STEPS = 4 };
     char file[] = "/tmp/quire-model-XXXXXX", trace[] = "/tmp/quire-trace-XXXXXX", line[64];
     int fd = mkstemp(trace), begun[2] = {0}, ended[2] = {0};
@@ -504,8 +495,7 @@ static int read_trace(const char *path, bool replayed[64]) {
 
 // After a warm-up the first step that decodes is a graph, and so are all others; bits are those without one, with experts
 // and a row that is nobody's, too.
-static void test_warm_up(void **state) {
-    (void)state;
+TEST(test_warm_up) {
     enum { TOKENS = 5 };
     char file[] = "/tmp/quire-model-XXXXXX", trace[] = "/tmp/quire-trace-XXXXXX";
     const struct random_shape before_it = random_shape;
@@ -561,12 +551,5 @@ int main(void) {
     setenv("QUIRE_CUDA_MODULE", QUIRE_EMULATED, 1);
     for (int i = 0; i < PROMPT; i++)
         prompt[i] = 3 + (i * 37 + i * i) % (VOCAB - 3);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_exact),       cmocka_unit_test(test_near),
-        cmocka_unit_test(test_groups),      cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_failed_rank), cmocka_unit_test(test_failed_rows),
-        cmocka_unit_test(test_company),     cmocka_unit_test(test_runs_ahead),
-        cmocka_unit_test(test_warm_up),     cmocka_unit_test(test_experts),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return run_all_tests(NULL, NULL);
 }

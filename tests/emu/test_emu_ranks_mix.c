@@ -50,8 +50,7 @@ static void check_near(const struct results *a, const struct results *b, const c
 }
 
 // With --exact the bits of one rank; without it, where steps are graphs, its tokens.
-static void test_shared(void **state) {
-    (void)state;
+TEST(test_shared) {
     static const struct {
         struct random_model m; // by the name of its family
         int stages;            // in which two ranks run, too
@@ -92,6 +91,5 @@ int main(void) {
     setenv("QUIRE_CUDA_MODULE", QUIRE_EMULATED, 1);
     for (int i = 0; i < PROMPT; i++)
         prompt[i] = 3 + (i * 37 + i * i) % (VOCAB - 3);
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_shared)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return run_all_tests(NULL, NULL);
 }

@@ -3,8 +3,7 @@
 
 enum { SCHEDULES = 4 };
 
-static void test_embed(void **state) {
-    (void)state;
+TEST(test_embed) {
     static const enum dtype types[] = {DTYPE_F32,    DTYPE_F16,  DTYPE_BF16,   DTYPE_Q8_0,  DTYPE_Q4_0,
                                        DTYPE_Q4_K,   DTYPE_Q5_K, DTYPE_Q6_K,   DTYPE_MXFP4, DTYPE_Q4_1,
                                        DTYPE_Q5_0,   DTYPE_Q5_1, DTYPE_IQ4_NL, DTYPE_Q2_K,  DTYPE_Q3_K,
@@ -138,8 +137,7 @@ static void check_norm(int rows, int n, enum act_dtype act_dtype, int norm, floa
     rt_free(rt, d_x), rt_free(rt, d_w), rt_free(rt, d_b), rt_free(rt, d_of);
 }
 
-static void test_norm(void **state) {
-    (void)state;
+TEST(test_norm) {
     static const int sizes[] = {1, 31, 64, 172, 500, 9000, 9001}; // the last two: more than registers hold
     for (int act_dtype = 0; act_dtype < 3; act_dtype++)
         for (int i = 0; i < 7; i++)
@@ -168,8 +166,7 @@ static void test_norm(void **state) {
 }
 
 // The sum of a layer's output and the residual stream: with and without a bias, a norm, a factor.
-static void test_add(void **state) {
-    (void)state;
+TEST(test_add) {
     static const int sizes[] = {1, 31, 172, 500};
     enum { ROWS = 3 };
     for (int c = 0; c < 4 * 32; c++) {
@@ -270,8 +267,7 @@ static void check_act(enum act act, int n, int kind, enum act_dtype act_dtype, b
     rt_free(rt, d_x), rt_free(rt, d_bias), rt_free(rt, out), rt_free(rt, row), rt_free(rt, column);
 }
 
-static void test_activations(void **state) {
-    (void)state;
+TEST(test_activations) {
     static const int sizes[] = {8, 12, 172};
     for (int i = 0; i < 3; i++)
         for (int act = 0; act < NUM_ACTS; act++)
@@ -283,8 +279,7 @@ static void test_activations(void **state) {
     rt_test_order(0);
 }
 
-static void test_gate(void **state) {
-    (void)state;
+TEST(test_gate) {
     static const int sizes[] = {8, 15, 600};
     for (int i = 0; i < 3; i++) {
         enum { ROWS = 3 };
@@ -458,8 +453,7 @@ static void check_qkv(int H, int K, int d, int block_size, enum dtype dtype, enu
 }
 
 // The bits of rule 17 for hostile vectors: ties, zeros, the smallest that count, NaN, infinity.
-static void test_int8(void **state) {
-    (void)state;
+TEST(test_int8) {
     enum { D = 40, ROWS = 8 };
     float x[ROWS][3 * D], key_scales[ROWS], want_scale;
     int8_t want[D];
@@ -505,8 +499,7 @@ static void test_int8(void **state) {
     rt_test_order(0);
 }
 
-static void test_qkv(void **state) {
-    (void)state;
+TEST(test_qkv) {
     static const enum dtype types[] = {DTYPE_F32, DTYPE_F16, DTYPE_BF16, DTYPE_I8, DTYPE_F8_E4M3};
     static const int shapes[][4] = {{4, 2, 8, 16}, {7, 1, 64, 16}, {3, 3, 20, 5}, {5, 5, 128, 32}};
     for (int i = 0; i < 4; i++)
@@ -517,8 +510,7 @@ static void test_qkv(void **state) {
 }
 
 // y = or += x * scales + bias, x f32 or bf16, between columns that are nobody's.
-static void test_finish(void **state) {
-    (void)state;
+TEST(test_finish) {
     enum { ROWS = 3, N = 302, LDX = 308, LDY = 304 };
     for (int i = 0; i < 64; i++) {
         bool scaled = i & 1, biased = i & 2, add = i & 4, columns = i & 16, bf16 = i & 32;
@@ -559,8 +551,7 @@ static void test_finish(void **state) {
 }
 
 // Zeros in some columns, and nothing else touched.
-static void test_clear(void **state) {
-    (void)state;
+TEST(test_clear) {
     enum { ROWS = 3, LD = 352 };
     static const int cases[][2] = {{0, 352}, {300, 352}, {5, 6}, {17, 17}, {96, 320}};
     for (int act_dtype = 0; act_dtype < 3; act_dtype++)
@@ -588,8 +579,7 @@ static void test_clear(void **state) {
 }
 
 // The parts of an upload to their places, and nothing behind them.
-static void test_scatter(void **state) {
-    (void)state;
+TEST(test_scatter) {
     enum { PARTS = 5, ALL = 9000 };
     // Parts in units of 16 bytes; one has more than a grid has threads.
     static const uint32_t sizes[PARTS] = {1, 0, 4500, 255, 3000};
@@ -622,11 +612,5 @@ static void test_scatter(void **state) {
 
 int main(void) {
     device_open();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_embed),       cmocka_unit_test(test_norm),    cmocka_unit_test(test_add),
-        cmocka_unit_test(test_activations), cmocka_unit_test(test_qkv),     cmocka_unit_test(test_finish),
-        cmocka_unit_test(test_clear),       cmocka_unit_test(test_scatter), cmocka_unit_test(test_int8),
-        cmocka_unit_test(test_gate),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return run_all_tests(NULL, NULL);
 }

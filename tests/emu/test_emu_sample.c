@@ -151,8 +151,7 @@ static void check(struct row *const *rows, int n, int *num_sampled) {
     sampler_close(sampler);
 }
 
-static void test_random_rows(void **state) {
-    (void)state;
+TEST(test_random_rows) {
     int num_sampled = 0;
     for (int i = 0; i < 800; i++) {
         struct row row, *one = &row;
@@ -166,8 +165,7 @@ static void test_random_rows(void **state) {
 }
 
 // Rows side by side, some with entries, some without.
-static void test_batches(void **state) {
-    (void)state;
+TEST(test_batches) {
     int num_sampled = 0, tries = 0;
     for (int round = 0; round < 12; round++) {
         struct row rows[MAX_ROWS], *list[MAX_ROWS];
@@ -191,8 +189,7 @@ static void test_batches(void **state) {
 }
 
 // A vocabulary as large as those of real models, flat and peaked: more groups than threads.
-static void test_large(void **state) {
-    (void)state;
+TEST(test_large) {
     int num_sampled = 0;
     for (int i = 0; i < 6; i++) {
         struct row row, *one = &row;
@@ -236,8 +233,7 @@ static int best_tokens(const float *logits, int begin, int end, int k, int *ids)
     return n;
 }
 
-static void test_topk(void **state) {
-    (void)state;
+TEST(test_topk) {
     static const struct logits_row heads[TOPK_ROWS] = {
         {.row = 0, .target = -1, .num_logprobs = -1},                                // greedy
         {.row = 0, .target = -1, .num_logprobs = -1, .temperature = 1, .top_k = 5},  //
@@ -340,11 +336,5 @@ static void test_topk(void **state) {
 
 int main(void) {
     device_open();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_topk),
-        cmocka_unit_test(test_random_rows),
-        cmocka_unit_test(test_batches),
-        cmocka_unit_test(test_large),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return run_all_tests(NULL, NULL);
 }

@@ -57,8 +57,7 @@ static int decode(struct instance *in, int seqs, int steps, bool on_device, int3
     return replayed;
 }
 
-static void test_graphs(void **state) {
-    (void)state;
+TEST(test_graphs) {
     enum { STEPS = 14, SEQS = 3 };
     static const struct shape shapes[] = {
         {2, 64, 2, 1, 64, 44, 97, 0, false, false, false}, // fast attention
@@ -127,15 +126,13 @@ static void check_padding(int seqs) {
     fixture_free(f);
 }
 
-static void test_padding_beyond_limits(void **state) {
-    (void)state;
+TEST(test_padding_beyond_limits) {
     check_padding(5);
     check_padding(70); // to 96, sampled in one launch
 }
 
 // The bucket not used for longest gives way to another; bits are those of launches kernel by kernel.
-static void test_more_buckets(void **state) {
-    (void)state;
+TEST(test_more_buckets) {
     enum { BUCKETS = 4, KEPT = 2, VISITS = 15 };
     static const int sizes[BUCKETS] = {1, 2, 4, 8};
     static const int visits[VISITS] = {0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3, 2, 3, 0};
@@ -170,8 +167,7 @@ static void test_more_buckets(void **state) {
 
 // Buckets of graphs count each spec's splits: with a window a sequence has one split or two, without it more
 // and more.
-static void test_graphs_of_specs(void **state) {
-    (void)state;
+TEST(test_graphs_of_specs) {
     enum { FIRST = 500, STEPS = 24, MANY = 40 };
     struct shape s = {2, 64, 1, 1, 64, 32, 61, 30, false, false, false};
     struct fixture *f = fixture_make_mixed(&s, DTYPE_BF16);
@@ -237,8 +233,7 @@ static int add_moves(const struct instance *in, struct kv_move *moves, int from,
 
 // A graph holds nothing of a step's pages: replays find the tables, slots and copies of their own step. With
 // `pages` the windows give theirs back, and every third step sequence 0 moves to other pages.
-static void test_graphs_of_pages(void **state) {
-    (void)state;
+TEST(test_graphs_of_pages) {
     enum { FIRST = 100, STEPS = 18, SEQS = 3 };
     struct shape s = {4, 64, 2, 1, 64, 44, 97, 20, true, false, false};
     struct fixture *f = fixture_make_mixed(&s, DTYPE_BF16);
@@ -330,8 +325,7 @@ static float *window_logits(const struct fixture *f, const struct window_case *c
     return logits;
 }
 
-static void test_window_pages(void **state) {
-    (void)state;
+TEST(test_window_pages) {
     static const struct window_case cases[] = {
         {{2, 64, 2, 1, 64, 44, 97, 40, true, true, false}, false, 0, DTYPE_F16, "0", 260},
         {{4, 64, 4, 1, 64, 44, 97, 33, false, false, false}, true, 0, DTYPE_I8, "0", 260},
@@ -356,8 +350,7 @@ static void test_window_pages(void **state) {
 
 // Moves are done in their order, between the steps around them: a sequence that goes on over copies of its
 // pages has the bits that it has over its own, although the step before the moves is still in flight.
-static void test_kv_copy(void **state) {
-    (void)state;
+TEST(test_kv_copy) {
     enum { N = 37, V = 97 };
     static const struct {
         struct shape s;
@@ -417,8 +410,7 @@ static void test_kv_copy(void **state) {
 // ---- hidden states, and masks that are computed beside the step before
 
 // Near the reference's, and what the head multiplies; those of a step stay while the next one runs.
-static void test_hidden(void **state) {
-    (void)state;
+TEST(test_hidden) {
     enum { ROWS = 89, D = 64, V = 97 };
     static const struct piece pieces[] = {{0, 0, 9, true}, {1, 0, 80, true}}; // more than are sampled at once
     static const struct piece more[] = {{0, 9, 1, true}, {1, 80, 3, true}};
@@ -470,8 +462,7 @@ static void write_mask(void *arg) { // token 13 alone
     m->bits[0] = 1u << 13;
 }
 
-static void test_masks_wait(void **state) {
-    (void)state;
+TEST(test_masks_wait) {
     struct shape s = {1, 64, 2, 1, 64, 44, 97, 0, false, false, false};
     struct fixture *f = fixture_make(&s, DTYPE_BF16);
     struct instance *in = open_graphs(f, 8, 64, 1);
@@ -498,8 +489,7 @@ static void test_masks_wait(void **state) {
 // ---- memory
 
 // reserve() takes as many bytes beside the cache as the device has announced.
-static void test_workspace(void **state) {
-    (void)state;
+TEST(test_workspace) {
     static const enum dtype kv[] = {DTYPE_F16, DTYPE_I8, DTYPE_I8};
     struct shape s = {2, 64, 2, 1, 64, 44, 97, 0, false, false, false};
     struct model_config latent = fixture_latent_config(&LATENT, 2);
@@ -522,8 +512,7 @@ static void test_workspace(void **state) {
 }
 
 // Entries and masks that the upload has no room for come in pieces, and change what is sampled as those that fit do.
-static void test_many_entries(void **state) {
-    (void)state;
+TEST(test_many_entries) {
     enum { ROWS = 70, V = 97, MOST = 4100, WORDS = (V + 31) / 32 };
     struct shape s = {1, 64, 2, 1, 64, 44, V, 0, false, false, false};
     struct fixture *f = fixture_make(&s, DTYPE_BF16);
@@ -621,8 +610,7 @@ static void decode_ahead(struct instance *in, int depth, int32_t *ids) {
     }
 }
 
-static void test_async(void **state) {
-    (void)state;
+TEST(test_async) {
     struct shape s = {1, 64, 2, 1, 64, 44, 97, 0, false, false, false};
     struct fixture *f = fixture_make(&s, DTYPE_BF16);
     int32_t ids[2][ASYNC_STEPS];
@@ -636,14 +624,4 @@ static void test_async(void **state) {
     fixture_free(f);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_graphs),          cmocka_unit_test(test_padding_beyond_limits),
-        cmocka_unit_test(test_more_buckets),    cmocka_unit_test(test_graphs_of_specs),
-        cmocka_unit_test(test_graphs_of_pages), cmocka_unit_test(test_window_pages),
-        cmocka_unit_test(test_kv_copy),         cmocka_unit_test(test_hidden),
-        cmocka_unit_test(test_masks_wait),      cmocka_unit_test(test_workspace),
-        cmocka_unit_test(test_many_entries),    cmocka_unit_test(test_async),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_all_tests(NULL, NULL); }

@@ -138,8 +138,7 @@ static void check_upload(const struct work_config *c, const struct piece *pieces
     free(f.upload), free(f.base), free(f.batch);
 }
 
-static void test_upload(void **state) {
-    (void)state;
+TEST(test_upload) {
     static const struct piece pieces[SEQS] = {
         {0, 900, 1, false}, {1, 0, 300, false}, {2, 1000, 70, false}, {3, 64, 129, false}};
     static const int groups[] = {1, 3, 4}, windows[] = {0, 100, 1500};
@@ -168,8 +167,7 @@ static void test_upload(void **state) {
 }
 
 // Many sequences of a long context: pinned twice, so its size is bounded by what steps have, not by what they could.
-static void test_size(void **state) {
-    (void)state;
+TEST(test_size) {
     struct work_config c = {.page_scale = {1, 1},
                             .block_size = 16,
                             .vocab = 151936,
@@ -185,10 +183,4 @@ static void test_size(void **state) {
     assert_in_range(work_max_bytes(&c), (131072 + 4096) * 16, 4 << 20);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_upload),
-        cmocka_unit_test(test_size),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_all_tests(NULL, NULL); }

@@ -11,8 +11,7 @@
 #define QUIRE_SOURCE_DIR "."
 #endif
 
-static void test_records(void **state) {
-    (void)state;
+TEST(test_records) {
     const char *folder = QUIRE_SOURCE_DIR "/tests/replay";
     DIR *dir = opendir(folder);
     int num_records = 0;
@@ -103,8 +102,7 @@ static void damage(const char *text, size_t size) {
 }
 
 // A record cut anywhere, or with any byte changed, is refused or replays what is left; it never crashes.
-static void test_damaged_records(void **state) {
-    (void)state;
+TEST(test_damaged_records) {
     damage(one_plan, sizeof one_plan);
     damage(two_plans, sizeof two_plans);
     damage(paced, sizeof paced);
@@ -125,8 +123,7 @@ static void replays(const char *text, size_t size, uint64_t expected) {
 }
 
 // More tokens than were asked for: what they make has no room where events go.
-static void test_too_many_tokens(void **state) {
-    (void)state;
+TEST(test_too_many_tokens) {
     static const char *const outcomes[] = {"1 10 3 3 3 3 3 3 3 3 3 3 0\n", "1 2 3 3 0\n", "1 1 3 0\n"};
     for (int i = 0; i < 3; i++) {
         char text[400], path[] = "/tmp/quire-replay-XXXXXX";
@@ -146,29 +143,10 @@ static void test_too_many_tokens(void **state) {
     }
 }
 
-static void test_plans_in_flight(void **state) {
-    (void)state;
-    replays(two_plans, sizeof two_plans - 1, 3);
-}
+TEST(test_plans_in_flight) { replays(two_plans, sizeof two_plans - 1, 3); }
 
-static void test_drafts(void **state) {
-    (void)state;
-    replays(drafting, sizeof drafting - 1, 5);
-}
+TEST(test_drafts) { replays(drafting, sizeof drafting - 1, 5); }
 
-static void test_pace(void **state) {
-    (void)state;
-    replays(paced, sizeof paced - 1, 3);
-}
+TEST(test_pace) { replays(paced, sizeof paced - 1, 3); }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_records),
-        cmocka_unit_test(test_damaged_records),
-        cmocka_unit_test(test_too_many_tokens),
-        cmocka_unit_test(test_plans_in_flight),
-        cmocka_unit_test(test_pace),
-        cmocka_unit_test(test_drafts),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_all_tests(NULL, NULL); }

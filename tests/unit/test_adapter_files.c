@@ -125,8 +125,7 @@ enum { NUM_ALL = sizeof all / sizeof *all };
 
 // ---- PEFT
 
-static void test_peft(void **state) {
-    (void)state;
+TEST(test_peft) {
     const struct model_config m = model("llama", false);
     write_tensors(all, NUM_ALL);
     write_config(CONFIG(", \"alpha_pattern\": {\"v_proj\": 9, \"^model.layers.0.mlp.up_proj\": 4, "
@@ -171,8 +170,7 @@ static void test_peft(void **state) {
     adapter_file_free(&a);
 }
 
-static void test_fused(void **state) {
-    (void)state;
+TEST(test_fused) {
     const struct model_config m = model("phi3", false);
     static const struct entry e[] = {{"0.self_attn.qkv_proj.lora_A.weight", 2, D, NULL},
                                      {"0.self_attn.qkv_proj.lora_B.weight", (H + 2 * K) * HD, 2, NULL},
@@ -193,8 +191,7 @@ static void test_fused(void **state) {
     read_bad(folder, &m, "are for the same matrix");
 }
 
-static void test_peft_refusals(void **state) {
-    (void)state;
+TEST(test_peft_refusals) {
     static const struct {
         const char *config, *word;
     } configs[] = {
@@ -288,8 +285,7 @@ static void write_gguf(const char *arch, const char *type, double alpha, const c
     free(file);
 }
 
-static void test_gguf(void **state) {
-    (void)state;
+TEST(test_gguf) {
     const struct model_config m = model("llama", false);
     write_gguf("llama", "adapter", 8, ".lora_a", 7);
     struct adapter_file a = read_good(gguf, &m);
@@ -337,8 +333,7 @@ static void cut_everywhere(const char *path, const char *file) {
     }
 }
 
-static void test_cut(void **state) {
-    (void)state;
+TEST(test_cut) {
     write_config(CONFIG(""));
     write_tensors(all, 4);
     cut_everywhere(folder, in_folder("adapter_model.safetensors"));
@@ -349,14 +344,10 @@ static void test_cut(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_peft), cmocka_unit_test(test_fused), cmocka_unit_test(test_peft_refusals),
-        cmocka_unit_test(test_gguf), cmocka_unit_test(test_cut),
-    };
     if (!mkdtemp(folder))
         return 1;
     snprintf(gguf, sizeof gguf, "%s.gguf", folder);
-    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    int failed = run_all_tests(NULL, NULL);
     unlink(in_folder("adapter_model.safetensors"));
     unlink(in_folder("adapter_config.json"));
     unlink(gguf);

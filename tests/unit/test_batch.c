@@ -27,8 +27,7 @@ static void assert_pages(const struct step_group *g, int i, const block_id *ids,
     assert_memory_equal(g->block_ids + g->block_start[i], ids, (size_t)n * sizeof *ids);
 }
 
-static void test_groups(void **state) {
-    (void)state;
+TEST(test_groups) {
     const struct kv_config config = {
         .num_blocks = 60,
         .block_size = BS,
@@ -89,8 +88,7 @@ static void test_groups(void **state) {
 }
 
 // Rows behind a draft that is wrong say nothing, not even that they failed.
-static void test_outcome(void **state) {
-    (void)state;
+TEST(test_outcome) {
     const struct kv_config config = {.num_blocks = 4, .block_size = BS, .num_groups = 1, .share = true};
     const struct step_limits limits = {
         .max_tokens = 64, .max_seqs = 8, .max_rows = 64, .max_context = LEN, .num_blocks = 4};
@@ -232,8 +230,7 @@ static void assert_calls(struct layer layers[2], const struct step *step, const 
     assert_string_equal(calls, expect);
 }
 
-static void test_order(void **state) {
-    (void)state;
+TEST(test_order) {
     struct layer layers[2] = {{.attn.heads = 1, .ffn.hidden = 1},
                               {.index = 1, .attn.heads = 1, .ffn.hidden = 1}};
     float stream[1];
@@ -256,8 +253,4 @@ static void test_order(void **state) {
     assert_calls(layers, &step, NULL, NULL, "c<");
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_groups), cmocka_unit_test(test_outcome),
-                                       cmocka_unit_test(test_order)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_all_tests(NULL, NULL); }

@@ -30,8 +30,7 @@ static struct dataset *open_with(const char *name, const char *text, struct opti
     return d;
 }
 
-static void azure(void **state) {
-    (void)state;
+TEST(azure) {
     struct options o;
     char message[200];
     const char *const flags[] = {
@@ -77,8 +76,7 @@ static uint32_t tokens_of(const struct turn *t) {
     return sum;
 }
 
-static void mooncake(void **state) {
-    (void)state;
+TEST(mooncake) {
     struct options o;
     char message[200];
     const char *text =
@@ -135,8 +133,7 @@ static void mooncake(void **state) {
     dataset_free(d);
 }
 
-static void other_traces(void **state) {
-    (void)state;
+TEST(other_traces) {
     struct options o;
     char message[200];
     struct dataset *d = open_with(
@@ -165,8 +162,7 @@ static void other_traces(void **state) {
     dataset_free(d);
 }
 
-static void files(void **state) {
-    (void)state;
+TEST(files) {
     struct options o;
     char message[200];
     const char *const all[] = {"--multi-turn", "--disable-shuffle", NULL};
@@ -203,8 +199,7 @@ static void files(void **state) {
     assert_non_null(strstr(message, "no prompts"));
 }
 
-static void made_up(void **state) {
-    (void)state;
+TEST(made_up) {
     char *argv[] = {(char *)"quire-bench", (char *)"--random-input-len",
                     (char *)"100",         (char *)"--random-range-ratio",
                     (char *)"0.5",         (char *)"--random-prefix-len=7",
@@ -268,8 +263,7 @@ static void made_up(void **state) {
     dataset_free(d);
 }
 
-static void urls(void **state) {
-    (void)state;
+TEST(urls) {
     static const struct {
         const char *url, *host, *port, *path;
     } cases[] = {
@@ -288,10 +282,4 @@ static void urls(void **state) {
     }
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(azure), cmocka_unit_test(mooncake), cmocka_unit_test(other_traces),
-        cmocka_unit_test(files), cmocka_unit_test(made_up),  cmocka_unit_test(urls),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_all_tests(NULL, NULL); }

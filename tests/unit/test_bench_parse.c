@@ -25,8 +25,7 @@ static struct http1 feed(const char *text, size_t len, size_t piece, struct buf 
     return h;
 }
 
-static void responses(void **state) {
-    (void)state;
+TEST(responses) {
     static const struct {
         const char *text, *body;
         int status;
@@ -63,8 +62,7 @@ static void responses(void **state) {
     buf_free(&body);
 }
 
-static void body_until_close(void **state) {
-    (void)state;
+TEST(body_until_close) {
     const char *text = "HTTP/1.0 200 OK\r\n\r\nall of it";
     struct buf body = {0};
     size_t used;
@@ -86,8 +84,7 @@ static void body_until_close(void **state) {
     buf_free(&body);
 }
 
-static void broken_responses(void **state) {
-    (void)state;
+TEST(broken_responses) {
     static const char *const cases[] = {
         "SSH-2.0-OpenSSH\r\n",
         "HTTP/2 200\r\n",
@@ -135,8 +132,7 @@ static void on_event(void *context, bool is_error, const char *data, size_t len)
     buf_char(out, '>');
 }
 
-static void events_at_every_cut(void **state) {
-    (void)state;
+TEST(events_at_every_cut) {
     static const struct {
         const char *text, *events;
     } cases[] = {
@@ -176,7 +172,7 @@ static void events_at_every_cut(void **state) {
     }
 }
 
-static void random_bytes(void **state) { // no cut, no byte may crash it; any two cuts give the same
+TEST(random_bytes) { // no cut, no byte may crash it; any two cuts give the same
     (void)state;
     static const char alphabet[] = "data: \n\r\n\n:event error[]{}\"x\xef\xbb\xbf"
                                    "0123456789abcdef\r\nHTTP/1.1 200 OK";
@@ -208,8 +204,7 @@ static void random_bytes(void **state) { // no cut, no byte may crash it; any tw
     }
 }
 
-static void an_event_without_end(void **state) {
-    (void)state;
+TEST(an_event_without_end) {
     struct event_stream s = {0};
     struct buf out = {0};
     static char block[1 << 16];
@@ -222,8 +217,7 @@ static void an_event_without_end(void **state) {
     buf_free(&out);
 }
 
-static void replies(void **state) {
-    (void)state;
+TEST(replies) {
     struct reply r = {0};
     struct buf text = {0};
 #define READ(json) reply_read(&r, json, strlen(json), &text)
@@ -268,12 +262,4 @@ static void replies(void **state) {
     buf_free(&text);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(responses),        cmocka_unit_test(body_until_close),
-        cmocka_unit_test(broken_responses), cmocka_unit_test(events_at_every_cut),
-        cmocka_unit_test(random_bytes),     cmocka_unit_test(an_event_without_end),
-        cmocka_unit_test(replies),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_all_tests(NULL, NULL); }

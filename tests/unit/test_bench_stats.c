@@ -13,8 +13,7 @@ static bool is_close(double a, double b) { return fabs(a - b) <= 1e-9 * (1 + fab
 #define assert_close(a, b) assert_true(is_close(a, b))
 
 // The values are numpy's: np.percentile([…], p), default method.
-static void percentiles_are_exact(void **state) {
-    (void)state;
+TEST(percentiles_are_exact) {
     double one[] = {5};
     assert_close(stats_percentile(one, 1, 99.9), 5);
     double four[] = {1, 2, 4, 8};
@@ -71,8 +70,7 @@ static struct run *run_of(size_t cap) {
     return run;
 }
 
-static void metrics_of_records(void **state) {
-    (void)state;
+TEST(metrics_of_records) {
     struct run *run = run_of(4);
     const int64_t a[] = {110, 120, 150}, b[] = {400, 500};
     record(run, 100, 100, 101, a, 3); // TTFT 10 / 9, ITL 10 30, TPOT 20, E2EL 50 / 49
@@ -145,8 +143,7 @@ static void gaps(enum arrival_kind kind, double burstiness, double variation) {
     assert_true(fabs(std / mean - variation) < 0.03);
 }
 
-static void arrivals_follow_their_law(void **state) {
-    (void)state;
+TEST(arrivals_follow_their_law) {
     gaps(ARRIVAL_POISSON, 1, 1);
     gaps(ARRIVAL_GAMMA, 1, 1);
     gaps(ARRIVAL_GAMMA, 0.25, 2);
@@ -172,8 +169,7 @@ static double search_for(double capacity, double min, double max, double toleran
     return s.low;
 }
 
-static void the_search_brackets_the_capacity(void **state) {
-    (void)state;
+TEST(the_search_brackets_the_capacity) {
     int runs;
     for (double capacity = 1; capacity < 900; capacity *= 1.37) {
         double found = search_for(capacity, 1, 1024, 0.05, &runs);
@@ -185,8 +181,7 @@ static void the_search_brackets_the_capacity(void **state) {
     assert_close(search_for(1e9, 1, 100, 0.05, &runs), 100); // the bound itself is tried
 }
 
-static void lag_buckets(void **state) {
-    (void)state;
+TEST(lag_buckets) {
     struct client_lag l = {0};
     assert_close(client_lag_percentile(&l, 50), 0);
     for (int i = 1; i <= 1000; i++)
@@ -200,8 +195,7 @@ static void lag_buckets(void **state) {
     assert_int_equal(l.stamped, 1002);
 }
 
-static void ticks_and_text(void **state) {
-    (void)state;
+TEST(ticks_and_text) {
     assert_close(svg_tick_step(0, 100, 5), 20);
     assert_close(svg_tick_step(0, 1.2, 5), 0.2);
     assert_close(svg_tick_step(0, 7000, 5), 1000);
@@ -221,14 +215,4 @@ static void ticks_and_text(void **state) {
     buf_free(&b);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(percentiles_are_exact),
-        cmocka_unit_test(metrics_of_records),
-        cmocka_unit_test(arrivals_follow_their_law),
-        cmocka_unit_test(the_search_brackets_the_capacity),
-        cmocka_unit_test(lag_buckets),
-        cmocka_unit_test(ticks_and_text),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_all_tests(NULL, NULL); }

@@ -147,8 +147,7 @@ static void plain(float *y, const float *x, enum dtype t) {
 // The error of a matrix in every type and shape of numbers: below the plain one's by a tenth or more where
 // the search has room (a Q4_0 block has one scale; Q8_0 has none to choose), and about as small as it should
 // be.
-static void test_error(void **state) {
-    (void)state;
+TEST(test_error) {
     static const struct {
         float relative, of_plain; // root of the sum of squares: by the numbers' own, by plain rounding's
     } most[NUM_TYPES] = {{0.009f, 1.001f}, {0.11f, 0.985f}, {0.09f, 0.91f},
@@ -194,8 +193,7 @@ static float check_hostile(const float *x, enum dtype t, const char *what) {
     return worst;
 }
 
-static void test_hostile(void **state) {
-    (void)state;
+TEST(test_hostile) {
     // The widest error of a number by the furthest one: half a step, and what the search cuts.
     // scales.
     static const float steps[NUM_TYPES] = {0.0045f, 0.15f, 0.1f, 0.05f, 0.03f, 0.1f, 0.07f, 0.05f, 0.2f};
@@ -240,8 +238,7 @@ static void test_hostile(void **state) {
 
 // The same bytes from every compiler and every build: a hash of what random rows become. A better search
 // changes it; then this table changes, and files made before differ.
-static void test_bytes(void **state) {
-    (void)state;
+TEST(test_bytes) {
     static const uint64_t want[NUM_TYPES] = {0x84cb02f34f7d9a0bu, 0x5e706aef53be99f9u, 0x015ae534ec588e50u,
                                              0x1ec980b0088006f3u, 0x67889d73d55ba157u, 0x0e109c9c90576721u,
                                              0x1df8a2a90f461ab5u, 0xc9ea586f244a99f2u, 0x95a186d10735a784u};
@@ -266,8 +263,4 @@ static void test_bytes(void **state) {
     }
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_error), cmocka_unit_test(test_hostile),
-                                       cmocka_unit_test(test_bytes)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_all_tests(NULL, NULL); }

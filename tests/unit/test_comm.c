@@ -54,8 +54,7 @@ static void run_all(int world, rank_fn *fn, void *arg) {
     comm_threads_close(g);
 }
 
-static void test_all_reduce(void **state) {
-    (void)state;
+TEST(test_all_reduce) {
     atomic_store(&failures, 0);
     for (int world = 1; world <= COMM_MAX_WORLD; world *= 2)
         run_all(world, reduce, NULL);
@@ -67,16 +66,14 @@ static void test_all_reduce(void **state) {
     assert_true(in_line < NUM * 9 / 10);
 }
 
-static void test_gather_and_broadcast(void **state) {
-    (void)state;
+TEST(test_gather_and_broadcast) {
     atomic_store(&failures, 0);
     for (int world = 1; world <= COMM_MAX_WORLD; world++)
         run_all(world, collect, NULL);
     assert_int_equal(atomic_load(&failures), 0);
 }
 
-static void test_send_and_receive(void **state) {
-    (void)state;
+TEST(test_send_and_receive) {
     atomic_store(&failures, 0);
     for (int world = 2; world <= COMM_MAX_WORLD; world *= 2)
         run_all(world, exchange, NULL);
@@ -115,8 +112,7 @@ static void post_ahead(struct comm *c, void *arg) {
     expect(c->ops->barrier(c) == STATUS_OK);
 }
 
-static void test_posted(void **state) {
-    (void)state;
+TEST(test_posted) {
     atomic_store(&failures, 0);
     for (int i = 0; i < ROUNDS; i++) {
         _Atomic int step = 0;
@@ -135,8 +131,7 @@ static void pass(struct comm *c, void *arg) {
     }
 }
 
-static void test_barrier(void **state) {
-    (void)state;
+TEST(test_barrier) {
     _Atomic int count = 0;
     atomic_store(&failures, 0);
     run_all(5, pass, &count);
@@ -171,8 +166,7 @@ static void wait_for_absent(struct comm *c, void *arg) {
 
 // One rank alone names the other. Of three ranks whichever waits longest speaks first, possibly of one that the
 // machine has not let run yet; all of them end.
-static void test_deadline(void **state) {
-    (void)state;
+TEST(test_deadline) {
     atomic_store(&failures, 0);
     for (int kind = 0; kind < 8; kind++) {
         struct comm_threads *g = open_group(2, SHORT_MS);
@@ -207,8 +201,7 @@ static void end_it(struct comm *c, void *arg) {
     expect(strcmp(c->ops->error(c), "rank 2 has lost its device") == 0);
 }
 
-static void test_abort(void **state) {
-    (void)state;
+TEST(test_abort) {
     atomic_store(&failures, 0);
     for (int i = 0; i < 20; i++) {
         _Atomic int waiting = 0;
@@ -230,8 +223,7 @@ static void disagree(struct comm *c, void *arg) {
         expect((c->rank ? c->ops->send(c, x, 4, 0) : c->ops->recv(c, x, 8, 1)) == STATUS_DEVICE);
 }
 
-static void test_disagreement(void **state) {
-    (void)state;
+TEST(test_disagreement) {
     static const char *const why[] = {"all_reduce of 32 bytes", "barrier of 0 bytes",
                                       "rank 0 expects 8 bytes of rank 1, which sends 4"};
     atomic_store(&failures, 0);
@@ -246,8 +238,7 @@ static void test_disagreement(void **state) {
     assert_int_equal(atomic_load(&failures), 0);
 }
 
-static void test_sizes(void **state) {
-    (void)state;
+TEST(test_sizes) {
     static const int bad[][2] = {{0, 10}, {COMM_MAX_WORLD + 1, 10}, {-1, 10}, {2, 0}};
     for (int i = 0; i < 4; i++) {
         struct err err = {0};
@@ -257,17 +248,4 @@ static void test_sizes(void **state) {
     comm_threads_close(NULL);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_all_reduce),
-        cmocka_unit_test(test_gather_and_broadcast),
-        cmocka_unit_test(test_send_and_receive),
-        cmocka_unit_test(test_posted),
-        cmocka_unit_test(test_barrier),
-        cmocka_unit_test(test_deadline),
-        cmocka_unit_test(test_abort),
-        cmocka_unit_test(test_disagreement),
-        cmocka_unit_test(test_sizes),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_all_tests(NULL, NULL); }

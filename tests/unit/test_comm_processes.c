@@ -129,16 +129,10 @@ static void run_collectives(int late) {
     }
 }
 
-static void test_collectives(void **state) {
-    (void)state;
-    run_collectives(0);
-}
+TEST(test_collectives) { run_collectives(0); }
 
 // Messages that are under way when they are waited for, as over a network: the same bits.
-static void test_late_messages(void **state) {
-    (void)state;
-    run_collectives(30);
-}
+TEST(test_late_messages) { run_collectives(30); }
 
 static void disagree(struct comm *c, void *arg) {
     float x[8] = {0};
@@ -152,8 +146,7 @@ static void disagree(struct comm *c, void *arg) {
         expect(c->ops->barrier(c) == STATUS_DEVICE);
 }
 
-static void test_disagreement(void **state) {
-    (void)state;
+TEST(test_disagreement) {
     static const char *const why[] = {"rank 0 is in all_reduce of 32 bytes, rank 1 in all_reduce of 16",
                                       "rank 0 expects 8 bytes of rank 1, which sends 4"};
     for (int kind = 0; kind < 2; kind++) {
@@ -171,8 +164,7 @@ static void wait_in_vain(struct comm *c, void *arg) {
         expect(c->ops->recv(c, &(int){0}, 4, 1) == STATUS_DEVICE);
 }
 
-static void test_deadline(void **state) {
-    (void)state;
+TEST(test_deadline) {
     struct group g;
     open_group(&g, 2, 100);
     run_all(&g, wait_in_vain, NULL);
@@ -181,8 +173,7 @@ static void test_deadline(void **state) {
 }
 
 // Any one byte; the end, too.
-static void test_model_hash(void **state) {
-    (void)state;
+TEST(test_model_hash) {
     unsigned char data[300];
     char base[MODEL_HASH_BYTES], other[MODEL_HASH_BYTES];
     struct model_hash f;
@@ -212,8 +203,7 @@ static void test_model_hash(void **state) {
 
 static void fill_mask(void *arg) { *(uint32_t *)arg = 1; }
 
-static void test_step_wire(void **state) {
-    (void)state;
+TEST(test_step_wire) {
     enum { VOCAB = 70, T = 5, S = 2, R = 3 };
     const struct step_limits limits = {
         .max_tokens = 8, .max_seqs = 4, .max_rows = 8, .max_context = 64, .num_blocks = 8, .has_types = true};
@@ -358,8 +348,7 @@ static void test_step_wire(void **state) {
     free(buffer);
 }
 
-static void test_result_message(void **state) {
-    (void)state;
+TEST(test_result_message) {
     enum { VOCAB = 5, HIDDEN = 3, R = 2 };
     const struct step_limits limits = {.max_rows = 4};
     const int32_t ids[R] = {4, 2}, top_ids[R][MAX_TOP_LOGPROBS] = {{0}, {3, 1}};
@@ -410,8 +399,7 @@ static void test_result_message(void **state) {
     }
 }
 
-static void test_launchers(void **state) {
-    (void)state;
+TEST(test_launchers) {
     static const char *const names[] = {"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK",
                                         "SLURM_STEP_NUM_TASKS", "SLURM_PROCID",
                                         "SLURM_NTASKS",         "PMIX_RANK",
@@ -446,8 +434,7 @@ static void test_launchers(void **state) {
 }
 
 // mpirun waits a second unless its parameter says otherwise.
-static void test_patience(void **state) {
-    (void)state;
+TEST(test_patience) {
     unsetenv("OMPI_COMM_WORLD_SIZE");
     setenv("OMPI_MCA_odls_base_sigkill_timeout", "7", 1);
     assert_true(launch_patience() < 0);
@@ -458,13 +445,4 @@ static void test_patience(void **state) {
     unsetenv("OMPI_COMM_WORLD_SIZE");
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_collectives),    cmocka_unit_test(test_disagreement),
-        cmocka_unit_test(test_deadline),       cmocka_unit_test(test_late_messages),
-        cmocka_unit_test(test_model_hash),     cmocka_unit_test(test_step_wire),
-        cmocka_unit_test(test_result_message), cmocka_unit_test(test_launchers),
-        cmocka_unit_test(test_patience),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_all_tests(NULL, NULL); }

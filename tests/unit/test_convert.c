@@ -47,8 +47,7 @@ static void check_f16(uint32_t bits) {
 }
 #endif
 
-static void to_f16(void **state) {
-    (void)state;
+TEST(to_f16) {
 #ifdef __FLT16_MAX__
     for (uint64_t i = 0; i <= UINT32_MAX; i += STRIDE)
         check_f16((uint32_t)i);
@@ -59,8 +58,7 @@ static void to_f16(void **state) {
 #endif
 }
 
-static void from_f16(void **state) {
-    (void)state;
+TEST(from_f16) {
     for (uint32_t h = 0; h < 65536; h++) {
         uint16_t half = (uint16_t)h, back;
         uint32_t exponent = h >> 10 & 31, fraction = h & 0x3ff;
@@ -97,16 +95,14 @@ static void check_bf16(uint32_t bits) {
     assert_int_equal(bad, isfinite(f) && isinf(bf16_float(want)) ? 0 : 1);
 }
 
-static void to_bf16(void **state) {
-    (void)state;
+TEST(to_bf16) {
     for (uint64_t i = 0; i <= UINT32_MAX; i += STRIDE)
         check_bf16((uint32_t)i);
     for (size_t i = 0; i < sizeof edges / sizeof edges[0]; i++)
         check_bf16(edges[i]);
 }
 
-static void between_halves(void **state) {
-    (void)state;
+TEST(between_halves) {
     const uint16_t wide[4] = {0x3f80, 0x4780, 0x3380, 0xc000}; // bf16: 1, 65536, 2^-24, -2
     uint16_t half[4], back[4];
     assert_int_equal(convert_floats(half, DTYPE_F16, wide, DTYPE_BF16, 4), 1); // the second does not fit
@@ -121,12 +117,4 @@ static void between_halves(void **state) {
     assert_true(dtype_is_float(DTYPE_FP8) && !dtype_is_float(DTYPE_Q8_0) && !dtype_is_float(DTYPE_I32));
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(to_f16),
-        cmocka_unit_test(from_f16),
-        cmocka_unit_test(to_bf16),
-        cmocka_unit_test(between_halves),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_all_tests(NULL, NULL); }

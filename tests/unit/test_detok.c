@@ -112,8 +112,7 @@ static void expect_bytes(const struct tokenizer *t, const char *bytes, size_t n,
 #define FFFD "\xef\xbf\xbd"
 
 // The Unicode Standard 15, tables 3-8 to 3-11, and the edges of each range.
-static void test_utf8(void **state) {
-    (void)state;
+TEST(test_utf8) {
     struct tokenizer *t = make();
     static const struct {
         const char *bytes, *want;
@@ -165,8 +164,7 @@ static struct detok *start(const struct tokenizer *t, int n, const char *const *
 }
 
 // Text comes out as soon as it is certain, and no earlier.
-static void test_held_back(void **state) {
-    (void)state;
+TEST(test_held_back) {
     struct tokenizer *t = make();
     size_t lens[4];
     struct detok *d = start(t, 1, (const char *const[]){"STOP"}, lens);
@@ -245,8 +243,7 @@ static void test_held_back(void **state) {
     tokenizer_free(t);
 }
 
-static void test_space_and_special(void **state) {
-    (void)state;
+TEST(test_space_and_special) {
     static struct text out;
     struct tokenizer *t = make();
     const token_id ids[] = {1, piece("▁a"), piece("▁a"), 2, 9999, -1};
@@ -317,8 +314,7 @@ static void reference(const char *bytes, size_t n, size_t from, const char *cons
 }
 
 // Random tokens; the same bytes as single byte tokens; and the reference: all give the same text and stop.
-static void test_any_split(void **state) {
-    (void)state;
+TEST(test_any_split) {
     static struct text want, got;
     struct tokenizer *t = make();
     int stopped = 0;
@@ -369,8 +365,7 @@ static void test_any_split(void **state) {
 }
 
 // 32 stops of 1,024 bytes that nearly match all the time: still linear.
-static void test_worst_case(void **state) {
-    (void)state;
+TEST(test_worst_case) {
     struct tokenizer *t = make();
     static char bytes[DETOK_MAX_STOPS][DETOK_MAX_STOP_LEN];
     const char *stops[DETOK_MAX_STOPS], *text;
@@ -398,13 +393,4 @@ static void test_worst_case(void **state) {
     tokenizer_free(t);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_utf8),
-        cmocka_unit_test(test_held_back),
-        cmocka_unit_test(test_space_and_special),
-        cmocka_unit_test(test_any_split),
-        cmocka_unit_test(test_worst_case),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_all_tests(NULL, NULL); }

@@ -126,8 +126,7 @@ static bool keep_small(void *arg, uint64_t set) {
     return set != 5;
 }
 
-static void test_operations(void **state) {
-    (void)state;
+TEST(test_operations) {
     seed = 1;
     for (int turn = 0; turn < (SLOW ? 60 : 600); turn++) {
         struct words wa, wb;
@@ -177,8 +176,7 @@ static void test_operations(void **state) {
     }
 }
 
-static void test_count(void **state) {
-    (void)state;
+TEST(test_count) {
     struct err err = {0};
     static const char *const texts[] = {"red", "green", "blue", "red", "reed"};
     static const size_t lens[] = {3, 5, 4, 3, 4};
@@ -199,8 +197,7 @@ static void test_count(void **state) {
 }
 
 // All 256 bytes and fewer, long texts, and texts that need too many states.
-static void test_bounds(void **state) {
-    (void)state;
+TEST(test_bounds) {
     struct err err = {0};
     const size_t most = (1 << DFA_STATE_BITS) - 1; // bytes: the state behind them is one more
     char bytes[256], *many = malloc(most + 1);
@@ -243,8 +240,7 @@ static void test_bounds(void **state) {
 }
 
 // As many words as the largest lists have: each is taken, and nothing that differs in a letter.
-static void test_many_words(void **state) {
-    (void)state;
+TEST(test_many_words) {
     enum { NUM = 20000, LEN = 12 };
     char(*words)[LEN + 1] = malloc(NUM * sizeof *words), text[LEN + 1];
     const char **texts = malloc(NUM * sizeof *texts);
@@ -277,8 +273,7 @@ static void test_many_words(void **state) {
 }
 
 // 64 automata at once, each with one key of its own.
-static void test_many_sides(void **state) {
-    (void)state;
+TEST(test_many_sides) {
     struct err err = {0};
     struct dfa *list[64];
     char name[32];
@@ -301,8 +296,7 @@ static void test_many_sides(void **state) {
 }
 
 // From where any plain text goes on, and which take each plain character alone.
-static void test_plain(void **state) {
-    (void)state;
+TEST(test_plain) {
     static const struct {
         const char *pattern;
         bool any, one;
@@ -335,8 +329,7 @@ static void test_plain(void **state) {
 }
 
 // Behind the time that compiling may take no automaton is made; the next compilation has its own.
-static void test_work_time(void **state) {
-    (void)state;
+TEST(test_work_time) {
     struct err err = {0};
     work_time_begin();
     while (work_time_left(&err))
@@ -358,10 +351,4 @@ static void test_work_time(void **state) {
     work_time_end();
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_operations), cmocka_unit_test(test_count),
-                                       cmocka_unit_test(test_bounds),     cmocka_unit_test(test_many_sides),
-                                       cmocka_unit_test(test_many_words), cmocka_unit_test(test_plain),
-                                       cmocka_unit_test(test_work_time)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_all_tests(NULL, NULL); }

@@ -32,8 +32,7 @@ static uint32_t random_next(uint64_t *seed) {
 }
 
 // Texts of few words and of many, that grow one token or several between two questions.
-static void test_lookup_is_the_search(void **state) {
-    (void)state;
+TEST(test_lookup_is_the_search) {
     enum { MOST = 3000 };
     static token_id tokens[MOST];
     uint64_t seed = 7;
@@ -62,8 +61,7 @@ static void test_lookup_is_the_search(void **state) {
     assert_true(found > 500 && found < asked);
 }
 
-static void test_a_text_that_repeats_itself(void **state) {
-    (void)state;
+TEST(test_a_text_that_repeats_itself) {
     const token_id tokens[] = {9, 1, 2, 1, 2, 1};
     struct drafter *d = ngram_drafter(2);
     token_id got[5];
@@ -74,8 +72,7 @@ static void test_a_text_that_repeats_itself(void **state) {
     drafter_free(d);
 }
 
-static void test_a_prediction(void **state) {
-    (void)state;
+TEST(test_a_prediction) {
     const token_id predicted[] = {5, 6, 7, 8, 9}, tokens[] = {1, 2, 6, 7, 3, 7, 8};
     struct drafter *d = predicted_drafter(2, predicted, 5);
     token_id got[3];
@@ -95,8 +92,7 @@ static int one_token(void *state, const token_id *tokens, int n, token_id *draft
     return n < *(int *)state;
 }
 
-static void test_either(void **state) {
-    (void)state;
+TEST(test_either) {
     int until = 5;
     struct drafter *first = malloc(sizeof *first);
     *first = (struct drafter){&until, one_token, NULL};
@@ -212,8 +208,7 @@ static double gain(const struct load *l, double *drafts) {
 }
 
 // Alone a machine that memory bounds verifies drafts for nothing: as many as it computes meanwhile.
-static void test_drafts_pay_where_rows_are_free(void **state) {
-    (void)state;
+TEST(test_drafts_pay_where_rows_are_free) {
     double drafts;
     double got = gain(&(struct load){.requests = 1, .row = 1000, .right = 0.9},
                       &drafts); // up to 10 rows: the 8 drafts, (1 - 0.9^9) / 0.1 tokens
@@ -226,15 +221,13 @@ static void test_drafts_pay_where_rows_are_free(void **state) {
 }
 
 // A draft model that takes a tenth of the model's time, and is right nine times of ten.
-static void test_a_draft_model_pays(void **state) {
-    (void)state;
+TEST(test_a_draft_model_pays) {
     double drafts, got = gain(&(struct load){1, 1000, 0.9, 1000, 100}, &drafts); // 6.1 tokens in 18 ms
     printf("  a draft model: %.2f times, %.1f drafts\n", got, drafts);
     assert_true(got > 2.6 && drafts > 3.5);
 }
 
-static void test_drafts_never_lose(void **state) {
-    (void)state;
+TEST(test_drafts_never_lose) {
     const struct load loads[] = {
         {32, 1000, 0.9, 0, 0},   {32, 1000, 0, 0, 0},       {16, 700, 0.5, 0, 0},
         {8, 1000, 0.1, 0, 0},    {1, 1000, 0.02, 0, 0},     {1, 11000, 0.5, 0, 0},
@@ -253,8 +246,7 @@ static void test_drafts_never_lose(void **state) {
 }
 
 // Where 32 rows are no less than a machine can do, the draft model reads one request's prompt to find that out.
-static void test_no_prompt_is_read_for_nothing(void **state) {
-    (void)state;
+TEST(test_no_prompt_is_read_for_nothing) {
     for (int prompt = 50; prompt <= 800; prompt *= 4)
         for (int right = 0; right <= 9; right += 9) {
             const struct load l = {32, 1000, right / 10.0, 1000, prompt};
@@ -270,8 +262,7 @@ static void test_no_prompt_is_read_for_nothing(void **state) {
 }
 
 // Rates are each request's own: the drafts go to the one that copies.
-static void test_drafts_go_where_they_are_right(void **state) {
-    (void)state;
+TEST(test_drafts_go_where_they_are_right) {
     struct draft_length d = {0};
     struct request r[2] = {{0}, {0}};
     for (int rows = 1; rows <= 20; rows++)
@@ -291,8 +282,7 @@ static void test_drafts_go_where_they_are_right(void **state) {
 }
 
 // The measurements of steps and of drafts, fed one by one.
-static void test_what_is_learned(void **state) {
-    (void)state;
+TEST(test_what_is_learned) {
     struct draft_length d = {0};
     struct request r = {0};
     draft_length_verified(&d, &r.draft_rate, 8, 1); // one right, one wrong; the six behind it say nothing
@@ -318,8 +308,7 @@ static int taken(const int *ms, int num_known, float right, float tried) {
     return offer.take;
 }
 
-static void test_a_choice(void **state) {
-    (void)state;
+TEST(test_a_choice) {
     const int ms[] = {10, 13, 16, 19, 22, 25, 28, 31, 34};
     // Half are right: 1.5 tokens in 13 ms are more than 1 in 10, and more than 1.75 in 16.
     assert_int_equal(taken(ms, 9, 5000, 10000), 1);
@@ -330,19 +319,4 @@ static void test_a_choice(void **state) {
     assert_int_equal(taken(ms, 2, 5000, 10000), 8);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_lookup_is_the_search),
-        cmocka_unit_test(test_a_text_that_repeats_itself),
-        cmocka_unit_test(test_a_prediction),
-        cmocka_unit_test(test_either),
-        cmocka_unit_test(test_what_is_learned),
-        cmocka_unit_test(test_a_choice),
-        cmocka_unit_test(test_drafts_pay_where_rows_are_free),
-        cmocka_unit_test(test_a_draft_model_pays),
-        cmocka_unit_test(test_drafts_never_lose),
-        cmocka_unit_test(test_no_prompt_is_read_for_nothing),
-        cmocka_unit_test(test_drafts_go_where_they_are_right),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_all_tests(NULL, NULL); }

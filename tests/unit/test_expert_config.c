@@ -134,8 +134,7 @@ static const struct family deepseek2 = {
      {MOE | STACK, "ffn_down_exps.weight", D, 20}},
 };
 
-static void test_experts(void **state) {
-    (void)state;
+TEST(test_experts) {
     struct model_config c;
     read_ok(&qwen3moe, &(struct change){0}, &c);
     assert_true(c.num_ffn == 1 && c.ffn[0].experts == E && c.ffn[0].top_k == 2 && c.ffn[0].hidden == 12 &&
@@ -184,8 +183,7 @@ static void test_experts(void **state) {
     expect_refused(&qwen3moe, cases, sizeof cases / sizeof *cases);
 }
 
-static void test_biases(void **state) {
-    (void)state;
+TEST(test_biases) {
     struct model_config c;
     read_ok(&gpt_oss, &(struct change){0}, &c);
     assert_true(c.ffn[0].act == ACT_CLAMPED && c.ffn[0].router_bias && c.ffn[0].expert_bias &&
@@ -203,8 +201,7 @@ static void test_biases(void **state) {
     expect_refused(&gpt_oss, cases, sizeof cases / sizeof *cases);
 }
 
-static void test_beside(void **state) {
-    (void)state;
+TEST(test_beside) {
     struct model_config c;
     read_ok(&gemma4, &(struct change){0}, &c);
     assert_true(c.num_ffn == 1 && c.ffn[0].own_norms && c.ffn[0].expert_scale && c.ffn[0].hidden == 12 &&
@@ -230,8 +227,7 @@ static void test_beside(void **state) {
 }
 
 // Experts in turn are two.
-static void test_in_turn(void **state) {
-    (void)state;
+TEST(test_in_turn) {
     struct family phimoe = qwen3moe;
     struct model_config c;
     phimoe.arch = "phimoe";
@@ -248,8 +244,7 @@ static void test_in_turn(void **state) {
                    1);
 }
 
-static void test_groups(void **state) {
-    (void)state;
+TEST(test_groups) {
     struct model_config c;
     read_ok(&deepseek2, &(struct change){0}, &c);
     const struct ffn_spec *f = model_ffn(&c, 1);
@@ -298,8 +293,7 @@ static void test_groups(void **state) {
         &alone, &(struct refusal){{0}, "8 experts in 8 groups of which 4 are used have no 3 for a row"}, 1);
 }
 
-static void test_latent(void **state) {
-    (void)state;
+TEST(test_latent) {
     struct model_config c;
     read_ok(&deepseek2, &(struct change){0}, &c);
     const struct attn_spec *a = &c.attn[0];
@@ -351,8 +345,7 @@ static void test_latent(void **state) {
 }
 
 // Files of before 2025: sizes of a head alone, and one matrix for keys and values.
-static void test_old_latent(void **state) {
-    (void)state;
+TEST(test_old_latent) {
     struct model_config c;
     struct family old = deepseek2;
     old.keys[2].value = 14, old.keys[3].value = 5;
@@ -377,10 +370,4 @@ static void test_old_latent(void **state) {
     expect_refused(&old, cases, sizeof cases / sizeof *cases);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_experts),   cmocka_unit_test(test_biases),
-                                       cmocka_unit_test(test_beside),    cmocka_unit_test(test_in_turn),
-                                       cmocka_unit_test(test_groups),    cmocka_unit_test(test_latent),
-                                       cmocka_unit_test(test_old_latent)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_all_tests(NULL, NULL); }

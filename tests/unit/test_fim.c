@@ -50,8 +50,7 @@ static void expect(const struct tokenizer *t, token_id prefix, token_id suffix, 
                  fim->suffix_first);
 }
 
-static void families(void **state) {
-    (void)state;
+TEST(families) {
     static const struct {
         const char *names[MAX_NAMES - USUAL];
         token_id prefix, suffix, middle, repo, file;
@@ -86,8 +85,7 @@ static void families(void **state) {
     }
 }
 
-static void keys(void **state) {
-    (void)state;
+TEST(keys) {
     static const char *const names[] = {"<|fim_prefix|>", "one", "two", "three", "four", "five", "six", NULL};
     static const struct key all[] = {{"tokenizer.ggml.fim_pre_token_id", 8},
                                      {"tokenizer.ggml.fim_suf_token_id", 9},
@@ -121,8 +119,7 @@ static void keys(void **state) {
 }
 
 // A model that lacks one of them has none, and its tokens are what they were.
-static void incomplete(void **state) {
-    (void)state;
+TEST(incomplete) {
     static const char *const names[][3] = {
         {"<PRE>", "<SUF>"}, {"<PRE>", "<MID>"}, {"<SUF>", "<MID>"}, {"[SUFFIX]"}};
     for (int i = 0; i < 4; i++) {
@@ -134,8 +131,7 @@ static void incomplete(void **state) {
 }
 
 // Only text that may hold control tokens makes them.
-static void forged(void **state) {
-    (void)state;
+TEST(forged) {
     static const char *const names[] = {"<PRE>", "<SUF>", "<MID>", NULL};
     struct tokenizer *t = make(names, 4, NULL);
     for (unsigned flags = 0; flags <= TOKENIZE_PARSE_SPECIAL; flags += TOKENIZE_PARSE_SPECIAL) {
@@ -150,8 +146,4 @@ static void forged(void **state) {
     tokenizer_free(t);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(families), cmocka_unit_test(keys),
-                                       cmocka_unit_test(incomplete), cmocka_unit_test(forged)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_all_tests(NULL, NULL); }

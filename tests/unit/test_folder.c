@@ -8,8 +8,7 @@
 
 // ---- safetensors
 
-static void test_header(void **state) {
-    (void)state;
+TEST(test_header) {
 #define T(name, type, shape, from, to)                                                                       \
     "\"" name "\": {\"dtype\": \"" type "\", \"shape\": " shape ", \"data_offsets\": [" from ", " to "]}"
     static const struct {
@@ -56,8 +55,7 @@ static void test_header(void **state) {
     }
 }
 
-static void test_config(void **state) {
-    (void)state;
+TEST(test_config) {
 #define LLAMA(more) "config.json", CONFIG(", " more)
 #define STATES(heads)                                                                                        \
     ", \"mamba_n_heads\": " heads ", \"mamba_n_groups\": 2, \"mamba_d_state\": 4, \"mamba_d_head\": 4"
@@ -179,8 +177,7 @@ static void test_config(void **state) {
     EXPECT_ALL(changes);
 }
 
-static void test_vocabulary(void **state) {
-    (void)state;
+TEST(test_vocabulary) {
 #define TOK(text) "tokenizer.json", "{" text "}"
 #define BYTE_LEVEL "\"pre_tokenizer\": {\"type\": \"ByteLevel\", \"use_regex\": true}"
 #define SPLIT(regex, behavior)                                                                               \
@@ -263,8 +260,7 @@ static void test_vocabulary(void **state) {
     EXPECT_ALL(changes);
 }
 
-static void test_tokens(void **state) {
-    (void)state;
+TEST(test_tokens) {
     struct err err = {0};
     struct token_buf ids = {0};
     static const char text[] = "a <s>  a b";
@@ -304,8 +300,7 @@ static void test_tokens(void **state) {
 }
 
 // Which of two files names the first token: null says that there is none, and does not ask the other.
-static void test_named_tokens(void **state) {
-    (void)state;
+TEST(test_named_tokens) {
     static const struct {
         const char *config, *map;
         int bos;
@@ -338,8 +333,7 @@ static void link_file(const char *target, const char *name) {
     assert_int_equal(symlink(target, path), 0);
 }
 
-static void test_files(void **state) {
-    (void)state;
+TEST(test_files) {
     char path[512], other[512];
     static const char first[] = "{\"weight_map\": {\"model.embed_tokens.weight\": ", second[] = "}}";
     static const struct {
@@ -410,8 +404,7 @@ static void test_files(void **state) {
 }
 
 // Keys of sentence-transformers: the pooling, whether vectors have length 1.
-static void test_modules(void **state) {
-    (void)state;
+TEST(test_modules) {
 #define MODULE(path, type) "{\"path\": \"" path "\", \"type\": \"sentence_transformers.models." type "\"}"
 #define MODULES(last) "[" MODULE("", "Transformer") ", " MODULE("1_Pooling", "Pooling") last "]"
     static const struct {
@@ -455,8 +448,7 @@ static void test_modules(void **state) {
 }
 
 // How many tokens of a text they look at: of 64, what the module says, or else the tokenizer.
-static void test_length(void **state) {
-    (void)state;
+TEST(test_length) {
     static const struct {
         const char *module, *tokenizer, *word; // word NULL: must be right
         int length;
@@ -495,8 +487,7 @@ static void test_length(void **state) {
     rmdir(path);
 }
 
-static void test_cut(void **state) {
-    (void)state;
+TEST(test_cut) {
     static const char *const files[] = {"config.json", "tokenizer.json", "model.safetensors"};
     for (int i = 0; i < 3; i++) {
         char path[512];
@@ -514,8 +505,7 @@ static void test_cut(void **state) {
     }
 }
 
-static void test_tensors(void **state) {
-    (void)state;
+TEST(test_tensors) {
     struct err err = {0};
     struct stat st;
     char path[512], before[MODEL_HASH_BYTES], after[MODEL_HASH_BYTES];
@@ -580,8 +570,7 @@ static void test_tensors(void **state) {
 }
 
 // Experts by columns: gate and up of gpt-oss in turns, of Llama 4 in halves.
-static void test_turned(void **state) {
-    (void)state;
+TEST(test_turned) {
     enum { EXPERTS = 2, COLS = 3, ROWS = 4 };
     static const struct {
         const char *model, *name;
@@ -616,12 +605,4 @@ static void test_turned(void **state) {
     }
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_header),  cmocka_unit_test(test_config),  cmocka_unit_test(test_vocabulary),
-        cmocka_unit_test(test_tokens),  cmocka_unit_test(test_files),   cmocka_unit_test(test_named_tokens),
-        cmocka_unit_test(test_length),  cmocka_unit_test(test_modules), cmocka_unit_test(test_cut),
-        cmocka_unit_test(test_tensors), cmocka_unit_test(test_turned),
-    };
-    return cmocka_run_group_tests(tests, make_folder, remove_folder);
-}
+int main(void) { return run_all_tests(make_folder, remove_folder); }

@@ -25,8 +25,7 @@ static double number(const struct meta *m) {
 }
 
 // Null of a key without which nothing is computed, and keys whose absence means what Quire does not compute.
-static void test_refused(void **state) {
-    (void)state;
+TEST(test_refused) {
     static const struct {
         const char *config, *word;
     } cases[] = {
@@ -57,8 +56,7 @@ static void test_refused(void **state) {
 }
 
 // For null no default of the family is taken: it is off, false, or follows from other keys.
-static void test_read(void **state) {
-    (void)state;
+TEST(test_read) {
     static const struct {
         const char *config, *key;
         double value; // NAN: the key is not there
@@ -96,7 +94,4 @@ static void test_read(void **state) {
     }
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_refused), cmocka_unit_test(test_read)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_all_tests(NULL, NULL); }

@@ -12,8 +12,7 @@
 
 #define FIT "its scales, zero points or order of columns are missing or do not fit"
 
-static void test_quantised(void **state) {
-    (void)state;
+TEST(test_quantised) {
     // E4M3: 1, 2, -2, 448, 2^-9, 0, 0.5, 1.125
     static const unsigned char numbers[8] = {0x38, 0x40, 0xc0, 0x7e, 0x01, 0x00, 0x30, 0x39};
     static const float values[8] = {1, 2, -2, 448, 0x1p-9f, 0, 0.5f, 1.125f}, scales[4] = {0.5f, 3, 0.25f, 1};
@@ -110,8 +109,7 @@ static float e4m3(unsigned c) { // Open Compute Project's 8-bit floating point, 
 }
 
 // Blocks that divide neither rows nor columns; rows of q in another order. Every code but those of NaN.
-static void test_uneven(void **state) {
-    (void)state;
+TEST(test_uneven) {
     static const int order[] = {0, 2, 1, 3, 4, 6, 5, 7};
     static const float scales[6] = {0.5f, 2, 0.25f, 4, 8, 1};
     unsigned char codes[4][64];
@@ -145,8 +143,7 @@ static void test_uneven(void **state) {
 }
 
 // Scales that are no numbers, or too large, or nothing: what they make is refused with its byte, or is 0.
-static void test_scales(void **state) {
-    (void)state;
+TEST(test_scales) {
     enum { COLS = 64 };
     static unsigned char codes[8 * COLS], nibbles[8 * COLS / 2], small[8 * COLS / 16], integers[8 * COLS];
     static uint16_t made[8 * COLS];
@@ -207,8 +204,7 @@ static void test_scales(void **state) {
 }
 
 // Experts of gpt-oss: exponents and blocks apart, gate and up in turns.
-static void test_mxfp4(void **state) {
-    (void)state;
+TEST(test_mxfp4) {
     enum { EXPERTS = 2, ROWS = 4 };
     unsigned char blocks[EXPERTS * ROWS * 16], scales[EXPERTS * ROWS], made[EXPERTS * ROWS / 2 * 17];
     float biases[EXPERTS * ROWS];
@@ -300,8 +296,7 @@ static void expect_parts(const char *what, const char *config, int num, const ch
     model_file_close(f);
 }
 
-static void test_gptq(void **state) {
-    (void)state;
+TEST(test_gptq) {
     static const struct {
         const char *config, *word;
         enum dtype type;
@@ -378,8 +373,7 @@ static void test_gptq(void **state) {
     expect_parts("no scales", GPTQ(""), SCALES, FIT, DTYPE_COUNT);
 }
 
-static void test_gptq_values(void **state) {
-    (void)state;
+TEST(test_gptq_values) {
     write_parts_sound();
     order[63] = 2;
     expect_parts("a group that is none", GPTQ(", \"desc_act\": true"), NUM_PARTS, "no group", DTYPE_COUNT);
@@ -406,8 +400,7 @@ static void test_gptq_values(void **state) {
 }
 
 // Numbers less zero points need more than eight bits.
-static void test_int8(void **state) {
-    (void)state;
+TEST(test_int8) {
     static const signed char numbers[64] = {127, -128}, zeros[2] = {-128, 127};
     static const uint16_t own[2] = {0x3f80, 0x4000}; // 1, 2
     struct err err = {0};
@@ -434,8 +427,7 @@ static void test_int8(void **state) {
 }
 
 // A scale for 32 columns: blocks, or BF16 with zero points.
-static void test_int8_groups(void **state) {
-    (void)state;
+TEST(test_int8_groups) {
     static const uint16_t own[4] = {0x3f80, 0x4000, 0x3e80, 0x4080}; // 1, 2, 0.25, 4
     static const float values[4] = {1, 2, 0.25f, 4};
     static const signed char zeros[4] = {-3, 0, 7, 100};
@@ -478,8 +470,7 @@ static void test_int8_groups(void **state) {
 }
 
 // Refuses tensors of size 0, also if the product of the other sizes overflows; a float of 8 bits that nothing reads.
-static void test_refused(void **state) {
-    (void)state;
+TEST(test_refused) {
     static const char *const shapes_of[] = {"0, 8", "8, 0", "9007199254740991, 0"};
     static const char *const kinds[][2] = {{"qweight", "I32"},      {"weight_packed", "I32"},
                                            {"weight_packed", "U8"}, {"weight", "F8_E4M3"},
@@ -514,8 +505,7 @@ static void test_refused(void **state) {
 }
 
 // modelopt says it in a file of its own; NVFP4 without the scale of all, or with two.
-static void test_nvfp4(void **state) {
-    (void)state;
+TEST(test_nvfp4) {
     static unsigned char numbers[ROWS * COLS / 2], own[ROWS * COLS / 16];
     static const float all = 0.5f;
     struct err err = {0};
@@ -551,8 +541,7 @@ static void test_nvfp4(void **state) {
 }
 
 // FP8 with scales of whole rows, or of 128 columns, keeps its bytes, behind the scale of each block.
-static void test_fp8_blocks(void **state) {
-    (void)state;
+TEST(test_fp8_blocks) {
     enum { MAX = 3 * 256, BLOCK = 32, BLOCK_BYTES = 36 };
     static const float floats[] = {0.5f, 3, 0.1f, -7, 1e-6f, 0};
     static const uint16_t halves[] = {0x3f80, 0x4000, 0x3e80}; // BF16: 1, 2, 0.25
@@ -637,8 +626,7 @@ static void test_fp8_blocks(void **state) {
 }
 
 // Values of a latent's matrix stay FP8; keys, which are transposed, become BF16.
-static void test_fp8_latent(void **state) {
-    (void)state;
+TEST(test_fp8_latent) {
     enum { HEADS = 2, KEYS = 3, VALUES = 2, C = 64, BYTES = 2 * 36, ROWS_OF = HEADS * (KEYS + VALUES) };
     const struct attn_spec a = {.heads = HEADS, .nope_dim = KEYS, .v_dim = VALUES, .kv_lora = C};
     static unsigned char all[ROWS_OF * BYTES];
@@ -664,14 +652,4 @@ static void test_fp8_latent(void **state) {
     }
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_quantised),  cmocka_unit_test(test_int8_groups),
-        cmocka_unit_test(test_refused),    cmocka_unit_test(test_uneven),
-        cmocka_unit_test(test_scales),     cmocka_unit_test(test_mxfp4),
-        cmocka_unit_test(test_gptq),       cmocka_unit_test(test_gptq_values),
-        cmocka_unit_test(test_int8),       cmocka_unit_test(test_nvfp4),
-        cmocka_unit_test(test_fp8_blocks), cmocka_unit_test(test_fp8_latent),
-    };
-    return cmocka_run_group_tests(tests, make_folder, remove_folder);
-}
+int main(void) { return run_all_tests(make_folder, remove_folder); }

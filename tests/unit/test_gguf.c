@@ -37,8 +37,7 @@ static void expect_bytes(const void *data, size_t size, const char *word) {
         fail_msg("expected '%s', got status %d '%s'", word, (int)err.code, err.msg);
 }
 
-static void test_good(void **state) {
-    (void)state;
+TEST(test_good) {
     struct gguf_writer w = {0};
     struct err err = {0};
     size_t size;
@@ -127,8 +126,7 @@ static void test_good(void **state) {
 }
 
 // (1) (2)
-static void test_bad_header(void **state) {
-    (void)state;
+TEST(test_bad_header) {
     struct gguf_writer w = {0};
     expect(&w, NULL);
     w.magic = "GGUD";
@@ -154,8 +152,7 @@ static void test_bad_header(void **state) {
 }
 
 // (3) (4) (5) (6) (7)
-static void test_bad_keys(void **state) {
-    (void)state;
+TEST(test_bad_keys) {
     struct gguf_writer w = {0};
     static const uint64_t lengths[] = {1000, 65536, 1ull << 32, UINT64_MAX / 2, UINT64_MAX - 8, UINT64_MAX};
     for (size_t i = 0; i < 6; i++) {
@@ -237,8 +234,7 @@ static void test_bad_keys(void **state) {
 }
 
 // (8) (9) (10)
-static void test_bad_tensors(void **state) {
-    (void)state;
+TEST(test_bad_tensors) {
     struct gguf_writer w = {0};
     static const char *const names[] = {"", "a\0b", "\xff",
                                         "0123456789012345678901234567890123456789012345678901234567890123"};
@@ -356,8 +352,7 @@ static int try_all(const void *data, size_t size) {
 
 enum { HEADER = 14152 };
 
-static void test_truncated(void **state) {
-    (void)state;
+TEST(test_truncated) {
     size_t size;
     unsigned char *file = load("models/stories260K/stories260K.gguf", &size);
     for (size_t n = 0; n <= HEADER + 64; n++) {
@@ -375,8 +370,7 @@ static void test_truncated(void **state) {
 }
 
 // The same through a file: what is read in pieces, and a file cut after it was opened.
-static void test_file(void **state) {
-    (void)state;
+TEST(test_file) {
     size_t size;
     struct err err = {0};
     unsigned char *file = load("models/stories260K/stories260K.gguf", &size);
@@ -452,8 +446,7 @@ static void test_file(void **state) {
 }
 
 // One byte of the header changed: an answer, never a crash. All bytes and more values with QUIRE_SLOW=1.
-static void test_mutated(void **state) {
-    (void)state;
+TEST(test_mutated) {
     size_t size, tried = 0, accepted = 0;
     unsigned char *file = load("models/stories260K/stories260K.gguf", &size);
     int slow = getenv("QUIRE_SLOW") != NULL;
@@ -472,12 +465,4 @@ static void test_mutated(void **state) {
     free(file);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_good),      cmocka_unit_test(test_bad_header),
-        cmocka_unit_test(test_bad_keys),  cmocka_unit_test(test_bad_tensors),
-        cmocka_unit_test(test_truncated), cmocka_unit_test(test_file),
-        cmocka_unit_test(test_mutated),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_all_tests(NULL, NULL); }

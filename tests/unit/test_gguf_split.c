@@ -62,8 +62,7 @@ static int clean(void **state) {
     return system(command);
 }
 
-static void test_sound(void **state) {
-    (void)state;
+TEST(test_sound) {
     struct err err = {0};
     char hash[MODEL_HASH_BYTES], other[MODEL_HASH_BYTES], path[256];
     float data[40];
@@ -96,8 +95,7 @@ static void test_sound(void **state) {
     model_file_close(f);
 }
 
-static void test_wrong(void **state) {
-    (void)state;
+TEST(test_wrong) {
     static const struct {
         struct part part; // in place of one of the sound ones
         const char *open, *word;
@@ -128,7 +126,4 @@ static void test_wrong(void **state) {
     }
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_sound), cmocka_unit_test(test_wrong)};
-    return cmocka_run_group_tests(tests, make, clean);
-}
+int main(void) { return run_all_tests(make, clean); }

@@ -54,8 +54,7 @@ static void check_dead(struct grammar *g, const char *const *beginnings) {
 }
 #define TEXTS(...) ((const char *const[]){__VA_ARGS__, NULL})
 
-static void test_expressions(void **state) {
-    (void)state;
+TEST(test_expressions) {
     struct grammar_builder *b = builder(JSON_ORDER_SCHEMA);
     expr ab = gb_alt_of(b, gb_text(b, "a"), gb_text(b, "bc"));
     check_all(made(b, gb_seq_of(b, gb_text(b, "<"), gb_repeat(b, ab, 2, 3), gb_text(b, ">"))),
@@ -91,8 +90,7 @@ static void test_expressions(void **state) {
     grammar_free(g);
 }
 
-static void test_rules(void **state) {
-    (void)state;
+TEST(test_rules) {
     struct grammar_builder *b = builder(JSON_ORDER_SCHEMA);
     expr s = gb_rule(b, "s");
     gb_define(b, s, gb_alt_of(b, gb_empty(b), gb_seq_of(b, gb_text(b, "("), s, gb_text(b, ")"), s)));
@@ -107,8 +105,7 @@ static void test_rules(void **state) {
 }
 
 // Thousands of texts among alternatives are one automaton, so that they are not that many ways to begin a text.
-static void test_many_texts(void **state) {
-    (void)state;
+TEST(test_many_texts) {
     enum { NUM = 6000 };
     struct grammar_builder *b = builder(JSON_ORDER_SCHEMA);
     expr parts[NUM];
@@ -144,8 +141,7 @@ static void check_fails(struct grammar_builder *b, expr root, enum status code, 
         fail_msg("'%s' says nothing of '%s'", err.msg, what);
 }
 
-static void test_refused(void **state) {
-    (void)state;
+TEST(test_refused) {
     struct grammar_builder *b = builder(JSON_ORDER_SCHEMA);
     expr a = gb_rule(b, "first"), c = gb_rule(b, "other");
     gb_define(b, a, gb_alt_of(b, gb_seq_of(b, c, gb_text(b, "x")), gb_text(b, "y")));
@@ -177,8 +173,7 @@ static void test_refused(void **state) {
 }
 
 // Every code point, and what is none, against the ranges.
-static void test_chars(void **state) {
-    (void)state;
+TEST(test_chars) {
     for (int round = 0; round < 12; round++) {
         struct code_range ranges[6];
         int n = (int)draw(6);
@@ -215,8 +210,7 @@ static void test_chars(void **state) {
 }
 
 // All texts that JSONTestSuite says must be taken or refused; those of which it leaves it open are left out.
-static void test_json(void **state) {
-    (void)state;
+TEST(test_json) {
     struct grammar_builder *b = builder(JSON_ORDER_SCHEMA);
     expr blanks = gb_json_blanks(b);
     struct grammar *g = made(b, gb_seq_of(b, blanks, gb_json_any(b), blanks));
@@ -248,8 +242,7 @@ static void test_json(void **state) {
 }
 
 // Escapes are those that are needed, in either direction.
-static void test_strings(void **state) {
-    (void)state;
+TEST(test_strings) {
     static const char *const texts[] = {"a\"b", "tab\there", "\x01\x1f", "\xc3\xa9", "a/b\\"};
     size_t lens[5];
     for (int i = 0; i < 5; i++)
@@ -299,8 +292,7 @@ static expr object(struct grammar_builder *b, int min, int max, bool others) {
     return gb_json_object(b, &o);
 }
 
-static void test_objects(void **state) {
-    (void)state;
+TEST(test_objects) {
     struct grammar_builder *b = builder(JSON_ORDER_SCHEMA);
     check_all(made(b, object(b, 0, -1, true)),
               TEXTS("{\"a\":1,\"long\":3}", "{ \"a\" : 1 , \"b\" : 2 , \"long\" : 3 }",
@@ -337,8 +329,7 @@ static void test_objects(void **state) {
     check_fails(b, gb_json_object(b, &o), STATUS_INVALID, "no text");
 }
 
-static void test_arrays(void **state) {
-    (void)state;
+TEST(test_arrays) {
     struct grammar_builder *b = builder(JSON_ORDER_SCHEMA);
     expr first[] = {gb_text(b, "1"), gb_text(b, "2")};
     check_all(made(b, gb_json_array(b, first, 2, gb_text(b, "x"), 1, 3)),
@@ -356,8 +347,7 @@ static void test_arrays(void **state) {
               TEXTS("[1,2]", "[x]", "[1,"));
 }
 
-static void test_without(void **state) {
-    (void)state;
+TEST(test_without) {
     struct grammar_builder *b = builder(JSON_ORDER_SCHEMA);
     check_all(made(b, gb_seq_of(b, gb_dfa(b, gb_dfa_without(b, "aab", 3)), gb_text(b, "aab!"))),
               TEXTS("aab!", "aaab!",
@@ -414,8 +404,7 @@ static void check_masks(struct grammar *g, const struct token_trie *trie, int st
     grammar_free(g);
 }
 
-static void test_masks(void **state) {
-    (void)state;
+TEST(test_masks) {
     static const char *const files[] = {"models/stories260K/stories260K.gguf"};
     struct err err = {0};
     const char *path = test_data(files[0]);
@@ -470,8 +459,7 @@ static void test_masks(void **state) {
 // ---- bounds
 
 // X{a,b}{c,d} has one count where no number between is left out; what it takes is the same.
-static void test_nested_counts(void **state) {
-    (void)state;
+TEST(test_nested_counts) {
     for (int shape = 0; shape < 5 * 5 * 5 * 5; shape++) {
         int a = shape % 5, b = shape / 5 % 5, c = shape / 25 % 5, d = shape / 125;
         bool takes[40] = {false};
@@ -529,8 +517,7 @@ static enum mask_result walk_whole(const struct token_trie *trie, struct matcher
 }
 
 // A mask's work has a bound, and what comes of it depends neither on what the matcher knew before nor on the slices.
-static void test_mask_work(void **state) {
-    (void)state;
+TEST(test_mask_work) {
     struct err err = {0};
     const char *path = test_data("tokenizers/ggml-vocab/ggml-vocab-gpt-2.gguf");
     if (!path)
@@ -576,15 +563,4 @@ static void test_mask_work(void **state) {
     tokenizer_free(t);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_expressions),   cmocka_unit_test(test_rules),
-        cmocka_unit_test(test_refused),       cmocka_unit_test(test_chars),
-        cmocka_unit_test(test_json),          cmocka_unit_test(test_strings),
-        cmocka_unit_test(test_objects),       cmocka_unit_test(test_arrays),
-        cmocka_unit_test(test_without),       cmocka_unit_test(test_masks),
-        cmocka_unit_test(test_nested_counts), cmocka_unit_test(test_many_texts),
-        cmocka_unit_test(test_mask_work),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_all_tests(NULL, NULL); }

@@ -7,8 +7,7 @@ enum { NUM_IDS = 600, NUM_TURNS = 200000 };
 
 static uint64_t id_of(int i) { return (uint64_t)i << (i % 3 ? 0 : 33); }
 
-static void test_random(void **state) {
-    (void)state;
+TEST(test_random) {
     static const size_t rooms[] = {0, NUM_IDS}; // grows, and never grows
     for (size_t k = 0; k < 2; k++) {
         struct id_map map;
@@ -39,7 +38,4 @@ static void test_random(void **state) {
     }
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_random)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_all_tests(NULL, NULL); }

@@ -28,8 +28,7 @@ static void inspect(const char *name, const char *const *words) {
             fail_msg("no '%s' in:\n%s", *words, l.text);
 }
 
-static void test_inspect(void **state) {
-    (void)state;
+TEST(test_inspect) {
     inspect(
         "models/stories260K/stories260K.gguf",
         (const char *const[]){"stories260K.gguf", "version 3", "architecture:   llama", "layers:         5",
@@ -46,7 +45,4 @@ static void test_inspect(void **state) {
             (const char *const[]){"ends with:      32007 '<|end|>'", "chat template:", NULL});
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_inspect)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_all_tests(NULL, NULL); }

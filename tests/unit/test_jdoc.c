@@ -10,8 +10,7 @@ static enum status parse(struct jdoc *j, const char *text, size_t len, struct er
     return jdoc_parse(j, "x.json", copy, len, err);
 }
 
-static void test_json(void **state) {
-    (void)state;
+TEST(test_json) {
     static const struct {
         const char *text, *word; // NULL: sound
     } cases[] = {
@@ -80,7 +79,4 @@ static void test_json(void **state) {
     }
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_json)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_all_tests(NULL, NULL); }

@@ -148,8 +148,7 @@ static void end(const char *what, int at_least) {
     assert_true(num_met >= at_least);
 }
 
-static void test_templates(void **state) {
-    (void)state;
+TEST(test_templates) {
     json_t *j = load("templates/golden/jinja2-goldens.json"), *contexts = json_object_get(j, "contexts"),
            *cases, *one;
     const char *file, *context;
@@ -181,8 +180,7 @@ static void test_templates(void **state) {
 }
 
 // The embedded model's template as its file has it, against Jinja's text (models/train/golden.py).
-static void test_quire_tiny(void **state) {
-    (void)state;
+TEST(test_quire_tiny) {
     struct err err = {0};
     size_t len;
     struct tokenizer *t = tokenizer_open(QUIRE_SOURCE_DIR "/models/quire-tiny.gguf", &err);
@@ -235,20 +233,11 @@ static void check_list(const char *file, int at_least) {
     end(file, at_least);
 }
 
-static void test_hf_templates(void **state) {
-    (void)state;
-    check_list("hfjs-e2e", 41);
-}
+TEST(test_hf_templates) { check_list("hfjs-e2e", 41); }
 
-static void test_hf_language(void **state) {
-    (void)state;
-    check_list("hfjs-jinja-language", 105);
-}
+TEST(test_hf_language) { check_list("hfjs-jinja-language", 105); }
 
-static void test_llamacpp_language(void **state) {
-    (void)state;
-    check_list("llamacpp-jinja", 181);
-}
+TEST(test_llamacpp_language) { check_list("llamacpp-jinja", 181); }
 
 // Cases that the golden files leave out; the expectations are Jinja 3.1.6's.
 static const struct {
@@ -318,8 +307,7 @@ static const struct {
     {"{{A~messd+e~nes}}|{{ ('' ~ nes) + 'a' + ('' ~ '') }}|{% set x %}{% endset %}{{ x ~ x + 'b' }}", "|a|b"},
 };
 
-static void test_language(void **state) {
-    (void)state;
+TEST(test_language) {
     json_t *context =
         json_loads("{\"s\":\"  Hello, Wörld! 你好 🙂\\n  "
                    "two\\t\",\"l\":[3,1,2],\"d\":{\"b\":1,\"a\":[1,{\"x\":null}],\"C\":\"z\"},\"n\":7,\"m\":["
@@ -348,8 +336,7 @@ static void marks(const char *source, const char *text, const char *expected) {
     rendered_free(&r);
 }
 
-static void test_provenance(void **state) {
-    (void)state;
+TEST(test_provenance) {
     marks("<|im_end|>{{ u }}", "<|im_end|><|im_end|>", "ttttttttttcccccccccc");
     marks("{{ '<' + u[2:4] + '>' }}", "<im>", "tcct");
     marks("{{ u[::-1][:2] ~ '.' ~ u[0] }}", ">|.<", "cctc");
@@ -385,8 +372,7 @@ static void refused(const char *source, enum status status, const char *message)
     rendered_free(&r);
 }
 
-static void test_limits(void **state) {
-    (void)state;
+TEST(test_limits) {
     refused("{% for i in range(10000) %}{% for k in range(10000) %}{% endfor %}{% endfor %}", STATUS_LIMIT,
             "1000000 steps");
     refused("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", STATUS_LIMIT, "macros called over 32 deep");
@@ -435,8 +421,7 @@ static void deep(const char *open, const char *middle, const char *close, size_t
     free(p);
 }
 
-static void test_nesting(void **state) {
-    (void)state;
+TEST(test_nesting) {
     deep("{{ (", "", "", 1, STATUS_FORMAT);
     deep("(", "{{ 1 }}", ")", 100000, STATUS_OK); // only text
     char *open = malloc(100003);
@@ -486,8 +471,7 @@ static void test_nesting(void **state) {
     free(big);
 }
 
-static void test_refusals(void **state) {
-    (void)state;
+TEST(test_refusals) {
     refused("{{ 1 / 0 }}", STATUS_INVALID, "division by zero");
     refused("{{ 1 // 0 }}", STATUS_INVALID, "by zero");
     refused("{{ 1 % 0 }}", STATUS_INVALID, "by zero");
@@ -526,8 +510,7 @@ static void test_refusals(void **state) {
 
 // Text that is no UTF-8 comes out as UTF-8; NUL is a character like another; missing memory is an error, not
 // a crash.
-static void test_values(void **state) {
-    (void)state;
+TEST(test_values) {
     struct chat_arena *a = chat_arena_new();
     struct chat_value *g = chat_dict(a);
     chat_dict_set(a, g, "x", 1, chat_string(a, "a\xff\0b\xe2\x82", 6, true));
@@ -550,14 +533,4 @@ static void test_values(void **state) {
     chat_arena_free(NULL);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_templates),   cmocka_unit_test(test_hf_templates),
-        cmocka_unit_test(test_hf_language), cmocka_unit_test(test_llamacpp_language),
-        cmocka_unit_test(test_language),    cmocka_unit_test(test_provenance),
-        cmocka_unit_test(test_limits),      cmocka_unit_test(test_nesting),
-        cmocka_unit_test(test_refusals),    cmocka_unit_test(test_values),
-        cmocka_unit_test(test_quire_tiny),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_all_tests(NULL, NULL); }

@@ -28,8 +28,7 @@ static size_t case_text(const json_t *text, char *out, size_t max) {
     return len;
 }
 
-static void test_llama_cases(void **state) {
-    (void)state;
+TEST(test_llama_cases) {
     const char *path = test_data("structured/grammars/llamacpp-grammar-cases.json");
     json_error_t error;
     json_t *cases = path ? json_load_file(path, 0, &error) : NULL;
@@ -62,8 +61,7 @@ static void test_llama_cases(void **state) {
 }
 
 // llama.cpp's own cases of schemas. Where it differs from JSON Schema the case is named here, with what it does.
-static void test_llama_schemas(void **state) {
-    (void)state;
+TEST(test_llama_schemas) {
     static const struct {
         const char *name, *text, *why;
     } differs[] = {
@@ -112,8 +110,7 @@ static void test_llama_schemas(void **state) {
 
 // The schemas of llama.cpp's test-json-schema-to-grammar.cpp with instances that the grammar which it expects takes and
 // refuses; `differs`: we do the opposite, for the reason there; `refused`: no schema of JSON Schema, what our error says.
-static void test_llama_conversions(void **state) {
-    (void)state;
+TEST(test_llama_conversions) {
     json_t *cases = json_load_file(QUIRE_SOURCE_DIR "/tests/unit/llamacpp_schemas.json", 0, NULL), *c, *text;
     assert_int_equal(json_array_size(cases), 75);
     size_t i, j;
@@ -138,8 +135,7 @@ static void test_llama_conversions(void **state) {
 }
 
 // The grammars of llama.cpp's folder.
-static void test_llama_files(void **state) {
-    (void)state;
+TEST(test_llama_files) {
     static const struct {
         const char *file, *taken[4], *refused[4];
     } files[] = {
@@ -175,8 +171,7 @@ static void test_llama_files(void **state) {
     }
 }
 
-static void test_cases(void **state) {
-    (void)state;
+TEST(test_cases) {
     static const struct grammar_case cases[] = {
         {"root ::= \"a\\x41\\u00e9\\U0001F600\\\"\\\\\\n\\t\" | \"\"", {"aAé😀\"\\\n\t", ""}, {"aA", "a"}},
         {"root ::= [a-c\\-\\]0-9x-]+", {"a-]5x", "c"}, {"", "d", "["}},
@@ -199,8 +194,7 @@ static void test_cases(void **state) {
     check_cases(gbnf_to_expr, cases, sizeof cases / sizeof *cases);
 }
 
-static void test_refusals(void **state) {
-    (void)state;
+TEST(test_refusals) {
     static const struct refusal cases[] = {
         {"", STATUS_INVALID, "no rule of the name root"},
         {"rooot ::= \"a\"", STATUS_INVALID, "no rule of the name root"},
@@ -254,12 +248,4 @@ static void test_refusals(void **state) {
     free(large);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_llama_cases),
-                                       cmocka_unit_test(test_llama_schemas),
-                                       cmocka_unit_test(test_llama_conversions),
-                                       cmocka_unit_test(test_llama_files),
-                                       cmocka_unit_test(test_cases),
-                                       cmocka_unit_test(test_refusals)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_all_tests(NULL, NULL); }

@@ -67,8 +67,7 @@ static bool check_hash(const struct tokenizer *t, const json_t *text, const json
     return same;
 }
 
-static void test_scripts(void **state) {
-    (void)state;
+TEST(test_scripts) {
     json_t *all = json_load_file(QUIRE_SOURCE_DIR "/tests/unit/vocab_folders.json", JSON_ALLOW_NUL, NULL),
            *ids;
     json_t *texts = json_object_get(all, "texts");
@@ -108,8 +107,7 @@ static void check_gguf(const char *name, int others) {
     json_decref(all);
 }
 
-static void test_gguf(void **state) {
-    (void)state;
+TEST(test_gguf) {
     check_gguf("bert", 0);
     check_gguf("sentencepiece", 3);
 }
@@ -163,8 +161,7 @@ static uint32_t hash_cuts(const struct model_file *f, const json_t *texts) {
 }
 
 // The ids of the first of names are those of the golden; the others cut as it does.
-static void test_names(void **state) {
-    (void)state;
+TEST(test_names) {
     static const char *const names[][2] = {
         {"phi-2 gpt-2 jina-es jina-de jina-v2-es jina-v2-de jina-v1-en jina-v2-code roberta-bpe gigachat "
          "a.x-4.0 mellum exaone4 jais trillion granite-docling",
@@ -257,8 +254,7 @@ static void check_lines(const char *vocabulary, const char *file) {
     tokenizer_free(t);
 }
 
-static void test_golden_large(void **state) {
-    (void)state;
+TEST(test_golden_large) {
     check_lines("gpt2", "tokenizers/golden-large/large-gpt2.jsonl");
     check_lines("llama3", "tokenizers/golden-large/large-llama3.jsonl");
     check_lines("qwen2", "tokenizers/golden-large/large-qwen2.jsonl");
@@ -266,8 +262,7 @@ static void test_golden_large(void **state) {
 }
 
 // The tokens around and between two texts.
-static void test_pairs(void **state) {
-    (void)state;
+TEST(test_pairs) {
     static const struct {
         const char *name;
         token_id cls, sep;
@@ -298,8 +293,7 @@ static void test_pairs(void **state) {
     tokenizer_free(t);
 }
 
-static void test_settings(void **state) {
-    (void)state;
+TEST(test_settings) {
     static const struct {
         const char *name;
         token_id bos, eos;
@@ -314,10 +308,4 @@ static void test_settings(void **state) {
     }
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_scripts),      cmocka_unit_test(test_gguf),  cmocka_unit_test(test_names),
-        cmocka_unit_test(test_golden_large), cmocka_unit_test(test_pairs), cmocka_unit_test(test_settings),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_all_tests(NULL, NULL); }

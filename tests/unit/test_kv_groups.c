@@ -24,8 +24,7 @@ static void compute(struct kv_cache *kv, struct kv_seq *seq, int from, int to) {
     }
 }
 
-static void test_how_much(void **state) {
-    (void)state;
+TEST(test_how_much) {
     static const enum kv_kind all[] = {KV_FULL, KV_WINDOW, KV_STATE};
     struct kv_cache kv = make_groups(40, 3, all);
     struct kv_config *c = &kv.config;
@@ -58,8 +57,7 @@ static void test_how_much(void **state) {
 
 // A window serves a hit by the blocks that the next token sees, a state by a snapshot of its end; the hit is one that all
 // groups serve.
-static void test_match_groups(void **state) {
-    (void)state;
+TEST(test_match_groups) {
     static const enum kv_kind kinds[] = {KV_WINDOW, KV_FULL};
     struct kv_cache kv = make_groups(40, 2, kinds);
     struct table ta, tb;
@@ -86,8 +84,7 @@ static void test_match_groups(void **state) {
     kv_destroy(&kv);
 }
 
-static void test_reserve(void **state) {
-    (void)state;
+TEST(test_reserve) {
     static const enum kv_kind window[] = {KV_WINDOW};
     struct kv_cache kv = make_groups(16, 1, window);
     struct table ta, tb;
@@ -128,8 +125,7 @@ static void test_reserve(void **state) {
     kv_destroy(&kv);
 }
 
-static void test_state_pages(void **state) {
-    (void)state;
+TEST(test_state_pages) {
     static const enum kv_kind kinds[] = {KV_STATE};
     struct kv_cache kv = make_groups(8, 1, kinds);
     struct table ta, tb;
@@ -176,12 +172,4 @@ static void test_state_pages(void **state) {
     kv_destroy(&kv);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_how_much),
-        cmocka_unit_test(test_match_groups),
-        cmocka_unit_test(test_reserve),
-        cmocka_unit_test(test_state_pages),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_all_tests(NULL, NULL); }

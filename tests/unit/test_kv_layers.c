@@ -32,8 +32,7 @@ static void check_places(const struct model_config *c) {
         assert_true(used[g] == c->groups[g].num_layers && used[g] >= 1);
 }
 
-static void test_shapes(void **state) {
-    (void)state;
+TEST(test_shapes) {
     static const struct {
         int num_layers, period, kv_layers, num_groups;
     } cases[] = {
@@ -56,8 +55,7 @@ static void test_shapes(void **state) {
     }
 }
 
-static void test_all(void **state) {
-    (void)state;
+TEST(test_all) {
     for (int n = 1; n <= 128; n++)
         for (int period = 1; period <= n; period++) {
             struct model_config c = model_of(n, period);
@@ -67,8 +65,7 @@ static void test_all(void **state) {
 }
 
 // Layers with a window keep `window` values of a token, the others `full`.
-static void test_sizes(void **state) {
-    (void)state;
+TEST(test_sizes) {
     static const struct {
         int num_layers, period, window, full, places[2], kv_layers, num_groups;
     } cases[] = {
@@ -92,8 +89,7 @@ static void test_sizes(void **state) {
 }
 
 // Layers that share keys and values take no place of their own, but that of the last one like them.
-static void test_shared(void **state) {
-    (void)state;
+TEST(test_shared) {
     struct model_config c = {.num_layers = 8, .num_attn = 4};
     for (int i = 0; i < 4; i++)
         c.attn[i] =
@@ -116,8 +112,7 @@ static void test_shared(void **state) {
 }
 
 // States come last, in as few groups as keep a page of them no larger than one of 256 tokens, and no more than are left.
-static void test_states(void **state) {
-    (void)state;
+TEST(test_states) {
     static const struct {
         int num_layers, period, key_dim, kv_layers, state_layers, num_groups;
     } cases[] = {
@@ -157,8 +152,7 @@ static void test_states(void **state) {
 }
 
 // As many kinds as there may be specs.
-static void test_many_kinds(void **state) {
-    (void)state;
+TEST(test_many_kinds) {
     struct model_config c = {.num_layers = 64, .num_attn = MODEL_MAX_SPECS};
     for (int i = 0; i < MODEL_MAX_SPECS; i++)
         c.attn[i].window = 64 * i;
@@ -168,9 +162,4 @@ static void test_many_kinds(void **state) {
     check_places(&c);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_shapes),     cmocka_unit_test(test_all),
-                                       cmocka_unit_test(test_sizes),      cmocka_unit_test(test_shared),
-                                       cmocka_unit_test(test_many_kinds), cmocka_unit_test(test_states)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_all_tests(NULL, NULL); }

@@ -1,8 +1,7 @@
 // Lark grammars against texts.
 #include "grammar_texts.h"
 
-static void test_cases(void **state) {
-    (void)state;
+TEST(test_cases) {
     static const struct grammar_case cases[] = {
         {"start: \"a\" B? c\nB: \"b\"\nc: /[cd]/ | \"e\" -> name\n", {"ac", "abd", "ae"}, {"a", "bc", "abb"}},
         {"// comment\n?start: x | y # comment\n!x.2: \"x\"\n_y: \"n\"\ny: \"y\"\n  | _y\n  | \"z\"\n",
@@ -53,8 +52,7 @@ static void test_cases(void **state) {
 }
 
 // llguidance's documents: its examples of what is supported.
-static void test_examples(void **state) {
-    (void)state;
+TEST(test_examples) {
     static const struct grammar_case cases[] = {
         {"start: TEXT | fun_call\nTEXT: /[^{](.|\\n)*/\nfun_call: %json {\n  \"type\": \"object\",\n  "
          "\"properties\": {\n"
@@ -70,8 +68,7 @@ static void test_examples(void **state) {
     check_cases(lark_to_expr, cases, sizeof cases / sizeof *cases);
 }
 
-static void test_refusals(void **state) {
-    (void)state;
+TEST(test_refusals) {
     static const struct refusal cases[] = {
         {"", STATUS_INVALID, "no rule of the name start"},
         {"start: a", STATUS_INVALID, "line 1, column 8: this rule is not defined"},
@@ -125,8 +122,4 @@ static void test_refusals(void **state) {
     }
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_cases), cmocka_unit_test(test_examples),
-                                       cmocka_unit_test(test_refusals)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_all_tests(NULL, NULL); }

@@ -5,8 +5,7 @@
 
 #include <time.h>
 
-static void test_order_and_bound(void **state) {
-    (void)state;
+TEST(test_order_and_bound) {
     struct mailbox m;
     assert_int_equal(mailbox_init(&m, sizeof(int), 3), STATUS_OK);
     int got[8], v = 0;
@@ -36,8 +35,7 @@ static void *producer(void *arg) {
     return NULL;
 }
 
-static void test_two_threads(void **state) {
-    (void)state;
+TEST(test_two_threads) {
     struct mailbox m;
     pthread_t thread;
     assert_int_equal(mailbox_init(&m, sizeof(int), 7), STATUS_OK);
@@ -55,8 +53,7 @@ static void test_two_threads(void **state) {
     mailbox_destroy(&m);
 }
 
-static void test_close_wakes_and_keeps(void **state) {
-    (void)state;
+TEST(test_close_wakes_and_keeps) {
     struct mailbox m;
     pthread_t thread;
     assert_int_equal(mailbox_init(&m, sizeof(int), 2), STATUS_OK);
@@ -75,11 +72,4 @@ static void test_close_wakes_and_keeps(void **state) {
     mailbox_destroy(&m);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_order_and_bound),
-        cmocka_unit_test(test_two_threads),
-        cmocka_unit_test(test_close_wakes_and_keeps),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_all_tests(NULL, NULL); }

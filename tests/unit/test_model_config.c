@@ -30,8 +30,7 @@ static void refused(const struct change *c, const char *word) {
     free(file);
 }
 
-static void test_good(void **state) {
-    (void)state;
+TEST(test_good) {
     struct model_config c;
     read_ok(&(struct change){0}, &c);
     assert_string_equal(c.arch, "llama");
@@ -71,8 +70,7 @@ static void test_good(void **state) {
 }
 
 // Each architecture: which tensors it has, and how pairs are turned.
-static void test_architectures(void **state) {
-    (void)state;
+TEST(test_architectures) {
     struct model_config c;
     read_ok(&(struct change){.arch = "qwen2"}, &c);
     assert_string_equal(c.arch, "qwen2");
@@ -234,8 +232,7 @@ static void test_architectures(void **state) {
                                                 "layers with attention, and this has none; ");
 }
 
-static void test_window(void **state) {
-    (void)state;
+TEST(test_window) {
     struct model_config c;
     read_ok(&(struct change){.keys = {{"llama.attention.sliding_window", 4, 32, NULL}}}, &c);
     assert_int_equal(c.attn[0].window, 32);
@@ -257,8 +254,7 @@ static void test_window(void **state) {
 }
 
 // Layers that differ in their sizes, and some that share keys and values.
-static void test_differing(void **state) {
-    (void)state;
+TEST(test_differing) {
     struct change c = {.arch = "gemma4",
                        .keys = {{"gemma4.attention.sliding_window", 4, 64, NULL},
                                 {"gemma4.attention.sliding_window_pattern", 97, L, NULL},
@@ -278,8 +274,7 @@ static void test_differing(void **state) {
 }
 
 // Gemma 3n: streams, of which there are four and the first is worked on, and sparse gates.
-static void test_streams(void **state) {
-    (void)state;
+TEST(test_streams) {
     struct change c = {.arch = "gemma3n",
                        .keys = {{"gemma3n.attention.sliding_window", 4, 64, NULL},
                                 {"gemma3n.attention.key_length", 4, HD, NULL},
@@ -313,8 +308,7 @@ static void test_streams(void **state) {
 }
 
 // A window on some of the layers: two specs, two groups of pages with as many layers each as a page has room for.
-static void test_pattern(void **state) {
-    (void)state;
+TEST(test_pattern) {
     static const struct key patterns[] = {{"qwen3.attention.sliding_window_pattern", 4, 2, NULL},
                                           {"qwen3.attention.sliding_window_pattern", 97, L, NULL}};
     struct model_config c;
@@ -347,8 +341,7 @@ static void test_pattern(void **state) {
             "llama.attention.sliding_window_pattern is 2 for layer 0");
 }
 
-static void test_rope(void **state) {
-    (void)state;
+TEST(test_rope) {
     struct model_config c;
     read_ok(&(struct change){.keys = {{"llama.rope.scaling.type", 8, 0, "none"},
                                       {"llama.rope.scaling.factor", 6, 4, NULL}}},
@@ -427,8 +420,7 @@ static void test_rope(void **state) {
 }
 
 // (11) (12)
-static void test_bad_keys(void **state) {
-    (void)state;
+TEST(test_bad_keys) {
     static const char *const required[] = {"general.architecture",
                                            "llama.block_count",
                                            "llama.context_length",
@@ -522,8 +514,7 @@ static void test_bad_keys(void **state) {
 }
 
 // (14)
-static void test_bad_tensors(void **state) {
-    (void)state;
+TEST(test_bad_tensors) {
     static const char *const names[] = {
         "token_embd.weight",     "output_norm.weight",  "blk.0.attn_norm.weight",   "blk.0.attn_q.weight",
         "blk.1.attn_k.weight",   "blk.0.attn_v.weight", "blk.1.attn_output.weight", "blk.0.ffn_norm.weight",
@@ -549,13 +540,4 @@ static void test_bad_tensors(void **state) {
     refused(&(struct change){.extra = "attn_norm.weight", .cols = D}, "attn_norm.weight");
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_good),        cmocka_unit_test(test_architectures),
-        cmocka_unit_test(test_window),      cmocka_unit_test(test_pattern),
-        cmocka_unit_test(test_differing),   cmocka_unit_test(test_streams),
-        cmocka_unit_test(test_rope),        cmocka_unit_test(test_bad_keys),
-        cmocka_unit_test(test_bad_tensors),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_all_tests(NULL, NULL); }

@@ -8,8 +8,7 @@ enum { MS = 1000000 };
 // A step of so many tokens on a machine with a fixed time for the weights and one for each token.
 static int64_t step_ns(int decodes, int prompt) { return 10 * MS + (int64_t)(decodes + prompt) * MS / 2; }
 
-static void test_nothing_known(void **state) {
-    (void)state;
+TEST(test_nothing_known) {
     struct pace p = {.target_ns = 50 * MS, .max_chunk = 128};
     assert_int_equal(pace_chunk(&p, 4), 128);
     pace_add(&p, 4, 0, 12 * MS); // decodes alone do not say what a prompt's token costs
@@ -20,8 +19,7 @@ static void test_nothing_known(void **state) {
     assert_int_equal(pace_chunk(&p, 4), 128);
 }
 
-static void test_meets_the_target(void **state) {
-    (void)state;
+TEST(test_meets_the_target) {
     struct pace p = {.target_ns = 50 * MS, .max_chunk = 128};
     pace_add(&p, 0, 100, step_ns(0, 100)); // 60 ms: 0.6 ms a token
     assert_int_equal(pace_chunk(&p, 4), 83);
@@ -40,8 +38,7 @@ static void test_meets_the_target(void **state) {
 }
 
 // Decodes that take longer than the target leave prompts twice the time that they take themselves.
-static void test_slow_decodes(void **state) {
-    (void)state;
+TEST(test_slow_decodes) {
     struct pace p = {.target_ns = 50 * MS, .max_chunk = 256};
     pace_add(&p, 32, 0, 80 * MS);
     pace_add(&p, 32, 40, 120 * MS);
@@ -59,8 +56,7 @@ static void test_slow_decodes(void **state) {
 
 // One step that the machine was taken away from does not set the pace, and a step shorter than what decodes
 // took before does not make prompts free.
-static void test_outliers(void **state) {
-    (void)state;
+TEST(test_outliers) {
     struct pace p = {.target_ns = 50 * MS, .max_chunk = 1000};
     for (int i = 0; i < 20; i++) {
         pace_add(&p, 4, 0, 10 * MS);
@@ -78,8 +74,7 @@ static void test_outliers(void **state) {
 
 // Steps that all have prompts tell about decodes, too: after one that was measured while the machine was
 // away, and where none was ever alone.
-static void test_always_prompts(void **state) {
-    (void)state;
+TEST(test_always_prompts) {
     struct pace p = {.target_ns = 50 * MS, .max_chunk = 1000};
     pace_add(&p, 0, 100, step_ns(0, 100));
     pace_add(&p, 4, 0, 900 * MS);
@@ -94,15 +89,13 @@ static void test_always_prompts(void **state) {
     assert_in_range(pace_chunk(&q, 200), 330, 380);
 }
 
-static void test_off(void **state) {
-    (void)state;
+TEST(test_off) {
     struct pace p = {.max_chunk = 128};
     pace_add(&p, 4, 100, 500 * MS);
     assert_int_equal(pace_chunk(&p, 4), 128);
 }
 
-static void test_expects(void **state) {
-    (void)state;
+TEST(test_expects) {
     struct pace p = {.max_chunk = 1000};
     assert_int_equal(pace_expect(&p, 4, 500), 0);
     pace_add(&p, 4, 0, 100 * MS);
@@ -112,12 +105,4 @@ static void test_expects(void **state) {
     assert_int_equal(pace_expect(&p, 4, 50), 200 * MS);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_nothing_known),  cmocka_unit_test(test_meets_the_target),
-        cmocka_unit_test(test_slow_decodes),   cmocka_unit_test(test_outliers),
-        cmocka_unit_test(test_always_prompts), cmocka_unit_test(test_off),
-        cmocka_unit_test(test_expects),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_all_tests(NULL, NULL); }

@@ -25,8 +25,7 @@ static enum item_failure pool(enum pooling kind, int chunk, const float *hidden,
     return (enum item_failure)failed[1];
 }
 
-static void test_chunks(void **state) {
-    (void)state;
+TEST(test_chunks) {
     static const float wanted[][D] = {
         [POOLING_MEAN] = {21.0f / 5, -2.5f / 5}, [POOLING_CLS] = {1, -1}, [POOLING_LAST] = {7, -9}};
     for (int kind = POOLING_MEAN; kind <= POOLING_LAST; kind++)
@@ -37,8 +36,7 @@ static void test_chunks(void **state) {
         }
 }
 
-static void test_not_finite(void **state) {
-    (void)state;
+TEST(test_not_finite) {
     float bad[N * D] = {0}, v[D];
     bad[3 * D + 1] = INFINITY;
     assert_int_equal(pool(POOLING_MEAN, 2, bad, v), ITEM_NOT_FINITE);
@@ -46,8 +44,7 @@ static void test_not_finite(void **state) {
 }
 
 // Two matrices, the first with tanh, bias and norm, and the margin of two scores; by hand.
-static void test_head(void **state) {
-    (void)state;
+TEST(test_head) {
     float first[] = {1, 0, -0.5f, 0.25f}, bias[] = {0.1f, 0.2f}, norm[] = {2, 1}, second[] = {3, 1, 1, -2},
           scratch[D];
     struct pool_head head = {
@@ -66,8 +63,4 @@ static void test_head(void **state) {
     assert_true(fabs((double)v[0] - ((3 * x + y) - (x - 2 * y))) < 1e-5);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_chunks), cmocka_unit_test(test_not_finite),
-                                       cmocka_unit_test(test_head)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_all_tests(NULL, NULL); }

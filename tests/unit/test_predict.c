@@ -19,8 +19,7 @@ static void learn(struct predictor *p) {
     }
 }
 
-static void test_fit(void **state) {
-    (void)state;
+TEST(test_fit) {
     struct predictor p;
     learn(&p);
     const struct step_shape shapes[] = {
@@ -35,8 +34,7 @@ static void test_fit(void **state) {
     assert_true(fabs(got - want) < 0.1 * want);
 }
 
-static void test_steps_without_news(void **state) {
-    (void)state;
+TEST(test_steps_without_news) {
     struct predictor p;
     learn(&p);
     for (int i = 0; i < 20000; i++) { // decodes alone, for long
@@ -49,8 +47,7 @@ static void test_steps_without_news(void **state) {
 }
 
 // A draft is computed as a token that is sampled, not as one of a prompt.
-static void test_drafts(void **state) {
-    (void)state;
+TEST(test_drafts) {
     struct plan_item items[] = {{.first = 100, .num_new = 1},
                                 {.first = 200, .num_new = 4, .num_drafts = 3},
                                 {.first = 0, .num_new = 50}};
@@ -59,8 +56,7 @@ static void test_drafts(void **state) {
     assert_true(s.terms[0] == 1 && s.terms[1] == 50 && s.terms[2] == 5);
 }
 
-static void test_queue(void **state) {
-    (void)state;
+TEST(test_queue) {
     struct predictor p;
     struct pace pace = {.max_chunk = 8};
     struct bench b;
@@ -84,8 +80,7 @@ static void test_queue(void **state) {
     bench_end(&b);
 }
 
-static void test_far(void **state) {
-    (void)state;
+TEST(test_far) {
     struct predictor p;
     struct pace pace = {.max_chunk = 8};
     struct bench b;
@@ -172,8 +167,7 @@ static int compare(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-static void test_day(void **state) {
-    (void)state;
+TEST(test_day) {
     static struct day d;
     double errors[CALLS];
     int num = 0;
@@ -213,11 +207,4 @@ static void test_day(void **state) {
     kv_destroy(&d.kv);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_fit),    cmocka_unit_test(test_steps_without_news),
-        cmocka_unit_test(test_drafts), cmocka_unit_test(test_queue),
-        cmocka_unit_test(test_far),    cmocka_unit_test(test_day),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_all_tests(NULL, NULL); }

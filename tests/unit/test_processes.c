@@ -22,8 +22,7 @@ static void *live(void *arg) {
     return NULL;
 }
 
-static void test_late_messages(void **state) {
-    (void)state;
+TEST(test_late_messages) {
     for (int round = 0; round < 2; round++) {
         pthread_t threads[2];
         bool well[2];
@@ -37,6 +36,5 @@ static void test_late_messages(void **state) {
 
 int main(void) {
     setenv("QUIRE_MPI_MODULE", QUIRE_LATE_MODULE, 1);
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_late_messages)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return run_all_tests(NULL, NULL);
 }

@@ -79,8 +79,7 @@ static void run_twice(const struct kv_config *kv, const char *salt, bool all_row
     watched_close(&w);
 }
 
-static void test_once(void **state) {
-    (void)state;
+TEST(test_once) {
     struct kv_config full = pages(60, BS), window = full, mixed = full;
     full.max_ahead = window.max_ahead = mixed.max_ahead = 64;
     window.groups[0] = (struct kv_group_spec){.kind = KV_WINDOW, .window = 8};
@@ -95,8 +94,7 @@ static void test_once(void **state) {
     }
 }
 
-static void test_preempted(void **state) {
-    (void)state;
+TEST(test_preempted) {
     struct watched w;
     struct kv_config kv = pages(8, BS);
     struct request_params p = params_of(1, 10, 12);
@@ -112,10 +110,4 @@ static void test_preempted(void **state) {
     watched_close(&w);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_once),
-        cmocka_unit_test(test_preempted),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_all_tests(NULL, NULL); }

@@ -123,8 +123,7 @@ static void refused(const char *in, const char *out, const char *type, enum stat
         fail_msg("\"%s\" does not say \"%s\"", err.msg, says);
 }
 
-static void test_begin(void **state) {
-    (void)state;
+TEST(test_begin) {
     log_set_level(LOG_ERROR);
     assert_non_null(mkdtemp(folder));
     snprintf(in_path, sizeof in_path, "%s/in", folder);
@@ -206,8 +205,7 @@ static void check_types(bool tied, const char *type, bool pure, enum dtype all, 
     model_file_close(out);
 }
 
-static void test_types(void **state) {
-    (void)state;
+TEST(test_types) {
     check_types(true, "F16", false, DTYPE_F16, DTYPE_F16, false, 1);
     check_types(false, "bf16", false, DTYPE_BF16, DTYPE_BF16, false, 32);
     check_types(false, "q4_0", true, DTYPE_Q4_0, DTYPE_Q4_0, false, 2);
@@ -228,8 +226,7 @@ static void test_types(void **state) {
     check_types(false, "q6_k", false, DTYPE_Q6_K, DTYPE_Q6_K, false, 18);
 }
 
-static void test_same_bytes(void **state) {
-    (void)state;
+TEST(test_same_bytes) {
     size_t size, again;
     write_model(in_path, true, 0);
     quantize("q4_k_m", false, 1);
@@ -251,8 +248,7 @@ static bool stop_later(void *arg, double fraction) {
     return (*left)-- > 0;
 }
 
-static void test_nothing_half_done(void **state) {
-    (void)state;
+TEST(test_nothing_half_done) {
     struct err err = {0};
     struct quantize_result r;
     write_model(in_path, true, 0);
@@ -292,8 +288,7 @@ static void test_nothing_half_done(void **state) {
 }
 
 // A value that the next type cannot hold is an error with the value and its byte; nothing is cut in silence.
-static void test_too_large(void **state) {
-    (void)state;
+TEST(test_too_large) {
     write_model(in_path, true, 0);
     quantize("f32", false, 2);
     size_t size;
@@ -319,19 +314,11 @@ static void test_too_large(void **state) {
     free(data);
 }
 
-static void test_end(void **state) {
-    (void)state;
+TEST(test_end) {
     assert_int_equal(count_files(), 2); // no temporary file is left
     unlink(in_path);
     unlink(out_path);
     assert_int_equal(rmdir(folder), 0);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_begin),      cmocka_unit_test(test_types),
-        cmocka_unit_test(test_same_bytes), cmocka_unit_test(test_nothing_half_done),
-        cmocka_unit_test(test_too_large),  cmocka_unit_test(test_end),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_all_tests(NULL, NULL); }

@@ -92,8 +92,7 @@ static const struct family granite = {
      {ALL, "ffn_down.weight", D, F}},
 };
 
-static void test_lfm2(void **state) {
-    (void)state;
+TEST(test_lfm2) {
     struct model_config c;
     read_ok(&lfm2, &(struct change){0}, &c);
     assert_true(c.num_mix == 1 && c.num_attn == 1 && c.attn[0].kv_heads == K && c.attn[0].qk_norm);
@@ -144,8 +143,7 @@ static void test_lfm2(void **state) {
     expect_refused(&none, &(struct refusal){{0}, "is 0 for every layer: expected a layer with attention"}, 1);
 }
 
-static void test_qwen35(void **state) {
-    (void)state;
+TEST(test_qwen35) {
     struct model_config c;
     read_ok(&qwen35, &(struct change){0}, &c);
     const struct mix_spec *m = &c.mix[0];
@@ -183,8 +181,7 @@ static void test_qwen35(void **state) {
     expect_refused(&large, &(struct refusal){{0}, "of at most 4194304 elements together"}, 1);
 }
 
-static void test_granite(void **state) {
-    (void)state;
+TEST(test_granite) {
     struct model_config c;
     read_ok(&granite, &(struct change){0}, &c);
     const struct mix_spec *m = &c.mix[0];
@@ -232,8 +229,7 @@ static const struct family nemotron = {
 };
 
 // Layers that are one part: two recurrent ones, one that attends, a feed-forward.
-static void test_nemotron(void **state) {
-    (void)state;
+TEST(test_nemotron) {
     struct model_config c;
     read_ok(&nemotron, &(struct change){0}, &c);
     for (int l = 0; l < L; l++) {
@@ -265,8 +261,7 @@ static void test_nemotron(void **state) {
 }
 
 // Quantising leaves convolutions as they are, so that the file can be loaded.
-static void test_quantised(void **state) {
-    (void)state;
+TEST(test_quantised) {
     char in[] = "/tmp/quire-recurrent-XXXXXX", out[64];
     struct model_config config;
     struct err err = {0};
@@ -289,9 +284,4 @@ static void test_quantised(void **state) {
     unlink(in), unlink(out);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_lfm2), cmocka_unit_test(test_qwen35),
-                                       cmocka_unit_test(test_granite), cmocka_unit_test(test_nemotron),
-                                       cmocka_unit_test(test_quantised)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_all_tests(NULL, NULL); }

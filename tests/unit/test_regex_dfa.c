@@ -59,8 +59,7 @@ static size_t random_text(char *text) {
     return strlen(text);
 }
 
-static void test_random(void **state) {
-    (void)state;
+TEST(test_random) {
     if (!regex_available(&(struct model_file){.name = ""}, NULL))
         skip();
     struct regex_scratch *scratch = regex_scratch_new();
@@ -109,8 +108,7 @@ static void test_random(void **state) {
 // ---- by hand
 
 // As a pattern of a schema: it matches some part of the text.
-static void test_cases(void **state) {
-    (void)state;
+TEST(test_cases) {
     static const struct {
         const char *pattern, *text;
         bool matches;
@@ -210,8 +208,7 @@ static void test_cases(void **state) {
     }
 }
 
-static void test_refusals(void **state) {
-    (void)state;
+TEST(test_refusals) {
     static const struct {
         const char *pattern;
         enum status code;
@@ -279,8 +276,7 @@ static void test_refusals(void **state) {
 }
 
 // Whole texts; counts are kept.
-static void test_expressions(void **state) {
-    (void)state;
+TEST(test_expressions) {
     static const struct grammar_case cases[] = {
         {"abc", {"abc"}, {"xabc", "abcx", ""}},
         {"^(a|^b$|c$)$", {"a", "b", "c"}, {"ab", ""}},
@@ -297,8 +293,4 @@ static void test_expressions(void **state) {
     assert_non_null(strstr(err.msg, "character 2"));
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_random), cmocka_unit_test(test_cases),
-                                       cmocka_unit_test(test_refusals), cmocka_unit_test(test_expressions)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_all_tests(NULL, NULL); }

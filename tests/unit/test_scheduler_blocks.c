@@ -2,8 +2,7 @@
 // plans, as in test_scheduler.c.
 #include "scheduler_bench.h"
 
-static void test_preemption(void **state) {
-    (void)state;
+TEST(test_preemption) {
     struct bench b;
     bench_init(&b, 6, config_of(3, 40, 40));
     struct request *r1 = add(&b, 1, 8, 12), *r2 = add(&b, 2, 7, 9), *r3 = add(&b, 3, 4, 4);
@@ -37,8 +36,7 @@ static void test_preemption(void **state) {
 }
 
 // After eight preemptions a request starts only with room for all it will ever need, and takes it.
-static void test_last_preemption(void **state) {
-    (void)state;
+TEST(test_last_preemption) {
     struct bench b;
     bench_init(&b, 6, config_of(3, 40, 40));
     struct request_params p = params_of(1, 4, 13); // at the end 16 computed tokens: four blocks
@@ -66,8 +64,7 @@ static void test_last_preemption(void **state) {
 }
 
 // A victim that a plan in flight names is kept out of one step and preempted in the next.
-static void test_victim_in_flight(void **state) {
-    (void)state;
+TEST(test_victim_in_flight) {
     struct bench b;
     bench_init(&b, 4, config_of(2, 40, 40));
     struct request *r1 = add(&b, 1, 7, 9), *r2 = add(&b, 2, 7, 9);
@@ -89,8 +86,7 @@ static void test_victim_in_flight(void **state) {
 }
 
 // A victim that is kept out takes part in no later step either, though it has room, until it is free.
-static void test_victim_is_left_alone(void **state) {
-    (void)state;
+TEST(test_victim_is_left_alone) {
     struct bench b;
     bench_init(&b, 4, config_of(2, 40, 40));
     struct request *r1 = add(&b, 1, 7, 9), *r2 = add(&b, 2, 5, 9);
@@ -109,8 +105,7 @@ static void test_victim_is_left_alone(void **state) {
 }
 
 // Nobody is preempted, nor kept out to be, while blocks of a request that has ended are on their way back.
-static void test_blocks_on_their_way_back(void **state) {
-    (void)state;
+TEST(test_blocks_on_their_way_back) {
     struct bench b;
     bench_init(&b, 5, config_of(3, 40, 40));
     struct request *r1 = add(&b, 1, 7, 9), *r2 = add(&b, 2, 5, 9), *gone = add(&b, 3, 3, 9);
@@ -133,8 +128,7 @@ static void test_blocks_on_their_way_back(void **state) {
     bench_end(&b);
 }
 
-static void test_prefix_hits_and_deferrals(void **state) {
-    (void)state;
+TEST(test_prefix_hits_and_deferrals) {
     struct bench b;
     bench_init(&b, 40, config_of(6, 8, 8));
     struct request_params p = params_of(1, 17, 3);
@@ -195,8 +189,7 @@ static void test_prefix_hits_and_deferrals(void **state) {
 }
 
 // Full matches still compute the last prompt token; another salt shares nothing.
-static void test_last_token_and_salt(void **state) {
-    (void)state;
+TEST(test_last_token_and_salt) {
     struct bench b;
     bench_init(&b, 20, config_of(4, 40, 40));
     struct request_params p = params_of(1, 8, 1);
@@ -218,8 +211,7 @@ static void test_last_token_and_salt(void **state) {
 }
 
 // An admission that fails leaves the eviction order as it was.
-static void test_failed_admission(void **state) {
-    (void)state;
+TEST(test_failed_admission) {
     struct bench b;
     bench_init(&b, 9, config_of(4, 40, 40));
     struct request_params p = params_of(1, 8, 1);
@@ -252,8 +244,7 @@ static void test_failed_admission(void **state) {
 }
 
 // Requests that find the snapshot at the end of their prompt start at once: none waits for what the other computes.
-static void test_hits_of_states(void **state) {
-    (void)state;
+TEST(test_hits_of_states) {
     struct bench b;
     struct kv_config kv = pages(20, BS);
     kv.groups[0].kind = KV_STATE;
@@ -286,17 +277,4 @@ static void test_hits_of_states(void **state) {
     bench_end(&b);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_preemption),
-        cmocka_unit_test(test_last_preemption),
-        cmocka_unit_test(test_victim_in_flight),
-        cmocka_unit_test(test_victim_is_left_alone),
-        cmocka_unit_test(test_blocks_on_their_way_back),
-        cmocka_unit_test(test_prefix_hits_and_deferrals),
-        cmocka_unit_test(test_last_token_and_salt),
-        cmocka_unit_test(test_failed_admission),
-        cmocka_unit_test(test_hits_of_states),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_all_tests(NULL, NULL); }

@@ -37,8 +37,7 @@ static void check(enum json_order order, const char *schema, const char *const *
 #define NOTHING ((const char *const[]){NULL})
 #define ANY_ORDER(schema, taken, refused) check(JSON_ORDER_ANY, schema, taken, refused)
 
-static void test_types(void **state) {
-    (void)state;
+TEST(test_types) {
     ANY_ORDER("true", TEXTS("null", "[1,{\"a\":\"b\"}]", "-1.5e3"), TEXTS("", "nul", "{\"a\":}"));
     ANY_ORDER("false", NOTHING, TEXTS("null", "1"));
     ANY_ORDER("{}", TEXTS("null", "\"\"", "{}"), TEXTS("tru"));
@@ -53,8 +52,7 @@ static void test_types(void **state) {
     ANY_ORDER("{\"type\":\"string\"}", TEXTS("\"\"", "\"\\u00e9\\n\""), TEXTS("1", "\"\n\"", "\"\\x\""));
 }
 
-static void test_values(void **state) {
-    (void)state;
+TEST(test_values) {
     ANY_ORDER("{\"enum\":[1,\"a\",null,[2],{\"x\":1,\"y\":[]}]}",
               TEXTS("1", "1.0", "\"a\"", "null", "[2]", "{\"x\":1,\"y\":[]}", "{\"y\":[],\"x\":1}"),
               TEXTS("2", "10", "\"b\"", "[]", "[2,2]", "{\"x\":1}", "{\"x\":1,\"y\":[],\"z\":0}", "true"));
@@ -71,8 +69,7 @@ static void test_values(void **state) {
 
 // Lists of as many values as there are words of a language: texts, some with escapes, and numbers; two lists that both
 // hold; beside a pattern and a length.
-static void test_many_values(void **state) {
-    (void)state;
+TEST(test_many_values) {
     enum { NUM = 20000 };
     char *schema = malloc(3 * 40 * NUM), *p = schema, text[64];
     struct err err = {0};
@@ -105,8 +102,7 @@ static void test_many_values(void **state) {
     free(schema);
 }
 
-static void test_numbers(void **state) {
-    (void)state;
+TEST(test_numbers) {
     ANY_ORDER("{\"type\":\"number\",\"minimum\":1.5,\"exclusiveMaximum\":20}",
               TEXTS("1.5", "1.50", "2", "19.999", "10"), TEXTS("1.49", "1", "20", "20.0", "-1", "-2", "100"));
     ANY_ORDER("{\"type\":\"number\",\"minimum\":-3,\"maximum\":-0.5}", TEXTS("-3", "-0.5", "-1.25"),
@@ -127,8 +123,7 @@ static void test_numbers(void **state) {
     ANY_ORDER("{\"type\":\"number\",\"not\":{\"type\":\"integer\"}}", TEXTS("2.9"), TEXTS("3", "3.0"));
 }
 
-static void test_strings(void **state) {
-    (void)state;
+TEST(test_strings) {
     ANY_ORDER("{\"type\":\"string\",\"minLength\":2,\"maxLength\":3}",
               TEXTS("\"ab\"", "\"\xc3\xa4\xc3\xb6\xc3\xbc\""), TEXTS("\"a\"", "\"abcd\""));
     ANY_ORDER("{\"type\":\"string\",\"pattern\":\"^[a-c]+$\",\"maxLength\":3,\"minLength\":2}",
@@ -144,8 +139,7 @@ static void test_strings(void **state) {
               TEXTS("\"12\""));
 }
 
-static void test_formats(void **state) {
-    (void)state;
+TEST(test_formats) {
     ANY_ORDER("{\"format\":\"date\"}", TEXTS("\"2024-02-29\"", "\"1900-12-31\"", "5"),
               TEXTS("\"2023-02-29\"", "\"1900-02-29\"", "\"2024-13-01\"", "\"2024-1-1\""));
     ANY_ORDER("{\"format\":\"date-time\"}",
@@ -170,8 +164,7 @@ static void test_formats(void **state) {
     ANY_ORDER("{\"format\":\"something else\"}", TEXTS("\"x\""), TEXTS("x")); // an annotation
 }
 
-static void test_arrays(void **state) {
-    (void)state;
+TEST(test_arrays) {
     ANY_ORDER("{\"type\":\"array\",\"items\":{\"type\":\"integer\"},\"minItems\":1,\"maxItems\":2}",
               TEXTS("[1]", "[1, 2]"), TEXTS("[]", "[1,2,3]", "[\"a\"]", "[1,]"));
     ANY_ORDER(
@@ -197,8 +190,7 @@ static void test_arrays(void **state) {
     ANY_ORDER("{\"type\":\"array\",\"uniqueItems\":true,\"maxItems\":1}", TEXTS("[]", "[1]"), TEXTS("[1,1]"));
 }
 
-static void test_objects(void **state) {
-    (void)state;
+TEST(test_objects) {
     static const char *const person =
         "{\"type\":\"object\",\"properties\":{\"name\":{\"type\":\"string\"},\"age\":{\"type\":\"integer\"}},"
         "\"required\":[\"name\"],\"additionalProperties\":false}";
@@ -243,8 +235,7 @@ static void test_objects(void **state) {
 }
 
 // Where every valid instance need not be taken, an object that is described has no other members.
-static void test_described(void **state) {
-    (void)state;
+TEST(test_described) {
     check(JSON_ORDER_SCHEMA, "{\"properties\":{\"a\":{},\"b\":{}}}", TEXTS("{}", "{\"a\":1,\"b\":2}", "3"),
           TEXTS("{\"c\":1}", "{\"b\":2,\"a\":1}"));
     check(JSON_ORDER_SCHEMA, "{\"allOf\":[{\"properties\":{\"a\":{}}},{\"properties\":{\"b\":{}}}]}",
@@ -261,8 +252,7 @@ static void test_described(void **state) {
           TEXTS("{\"c\":1}"));
 }
 
-static void test_combinations(void **state) {
-    (void)state;
+TEST(test_combinations) {
     ANY_ORDER("{\"allOf\":[{\"type\":[\"string\",\"integer\"]},{\"type\":[\"integer\",\"null\"]}]}",
               TEXTS("1"), TEXTS("null", "\"\""));
     ANY_ORDER("{\"anyOf\":[{\"type\":\"string\",\"maxLength\":1},{\"type\":\"integer\"}]}",
@@ -294,8 +284,7 @@ static void test_combinations(void **state) {
               TEXTS("[1,null]"), TEXTS("[1,1]"));
 }
 
-static void test_references(void **state) {
-    (void)state;
+TEST(test_references) {
     ANY_ORDER("{\"$ref\":\"#/$defs/"
               "n\",\"$defs\":{\"n\":{\"type\":\"object\",\"properties\":{\"next\":{\"$ref\":\"#/$defs/n\"}},"
               "\"additionalProperties\":false}}}",
@@ -318,8 +307,7 @@ static void test_references(void **state) {
               TEXTS("{\"a\":4}"), TEXTS("{\"a\":null}"));
 }
 
-static void test_refusals(void **state) {
-    (void)state;
+TEST(test_refusals) {
     static const struct {
         const char *schema, *says;
     } cases[] = {
@@ -370,8 +358,7 @@ static char *repeated(const char *begin, const char *part, size_t n, const char 
 }
 
 // A schema that would take too long or too much is an error, in time.
-static void test_hostile(void **state) {
-    (void)state;
+TEST(test_hostile) {
     struct {
         char *schema;
         bool compiles;
@@ -412,15 +399,4 @@ static void test_hostile(void **state) {
     }
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_types),        cmocka_unit_test(test_values),
-        cmocka_unit_test(test_numbers),      cmocka_unit_test(test_strings),
-        cmocka_unit_test(test_formats),      cmocka_unit_test(test_arrays),
-        cmocka_unit_test(test_described),    cmocka_unit_test(test_objects),
-        cmocka_unit_test(test_combinations), cmocka_unit_test(test_references),
-        cmocka_unit_test(test_refusals),     cmocka_unit_test(test_hostile),
-        cmocka_unit_test(test_many_values),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_all_tests(NULL, NULL); }

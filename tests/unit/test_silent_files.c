@@ -61,8 +61,7 @@ static void read_keys(const char *arch, int layers, const struct number *more, s
     free(file);
 }
 
-static void test_routers(void **state) {
-    (void)state;
+TEST(test_routers) {
     static const struct number experts[] = {{"expert_count", 8},
                                             {"expert_used_count", 2},
                                             {"expert_feed_forward_length", 16},
@@ -102,8 +101,7 @@ static void test_routers(void **state) {
 }
 
 // The largest of Gemma 2 and 3 scale scores by the width of the model, not of a head.
-static void test_scales(void **state) {
-    (void)state;
+TEST(test_scales) {
     static const struct number gemma2[] = {{"attention.sliding_window", 16},
                                            {"attn_logit_softcapping", 50.5},
                                            {"final_logit_softcapping", 30.5},
@@ -124,8 +122,7 @@ static const struct attn_spec *attn_at(const struct model_config *c, int layer) 
     return &c->attn[c->layers[layer].attn];
 }
 
-static void test_layers(void **state) {
-    (void)state;
+TEST(test_layers) {
     struct model_config c;
     static const struct number none[] = {{NULL, 0}}, window[] = {{"attention.sliding_window", 16}, {NULL, 0}};
     read_keys("llama4", 8, none, &c);
@@ -171,8 +168,4 @@ static void test_layers(void **state) {
     }
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_routers), cmocka_unit_test(test_scales),
-                                       cmocka_unit_test(test_layers)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_all_tests(NULL, NULL); }

@@ -59,8 +59,7 @@ static void expect_bad(const struct model_file *g, const struct model_tensor *t,
     }
 }
 
-static void test_pieces(void **state) {
-    (void)state;
+TEST(test_pieces) {
     unsigned char *file = make_file(), *data = aligned_alloc(64, (BYTES + 63) / 64 * 64);
     char path[] = "/tmp/test_tensor_read.XXXXXX";
     int fd = mkstemp(path);
@@ -109,8 +108,7 @@ static void test_pieces(void **state) {
 }
 
 // Types of ggml that are not computed with: refused by name, with all that are.
-static void test_other_types(void **state) {
-    (void)state;
+TEST(test_other_types) {
     enum { ROWS = 3 };
     static const struct {
         const char *name;
@@ -146,7 +144,4 @@ static void test_other_types(void **state) {
     }
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_pieces), cmocka_unit_test(test_other_types)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_all_tests(NULL, NULL); }

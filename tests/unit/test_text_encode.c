@@ -39,8 +39,7 @@ static int count_special(const struct token_buf *b) {
 }
 
 // Every control token's name, as the template's words and as a client's.
-static void test_controls(void **state) {
-    (void)state;
+TEST(test_controls) {
     int controls = 0, adds = tokenizer_adds_bos(tokenizer);
     for (token_id id = 0; id < tokenizer_vocab(tokenizer); id++) {
         size_t len;
@@ -70,8 +69,7 @@ static void test_controls(void **state) {
 }
 
 // The ids of a text do not depend on its division into parts.
-static void test_joined(void **state) {
-    (void)state;
+TEST(test_joined) {
     static const char text[] = "Once upon a time there was a little girl";
     size_t len = strlen(text);
     struct token_buf want = {0};
@@ -87,8 +85,7 @@ static void test_joined(void **state) {
     token_buf_free(&want);
 }
 
-static void test_bos_once(void **state) {
-    (void)state;
+TEST(test_bos_once) {
     struct tokenizer *t = open_vocab(GGML "llama-spm.gguf"); // adds one
     size_t len;
     token_id bos = tokenizer_bos(t);
@@ -112,11 +109,4 @@ static void test_bos_once(void **state) {
     tokenizer_free(t);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_controls),
-        cmocka_unit_test(test_joined),
-        cmocka_unit_test(test_bos_once),
-    };
-    return cmocka_run_group_tests(tests, open_tokenizer, close_tokenizer);
-}
+int main(void) { return run_all_tests(open_tokenizer, close_tokenizer); }

@@ -55,8 +55,7 @@ static bool repeats_ngram(const token_id *tokens, int n, int size, token_id next
     return false;
 }
 
-static void test_history(void **state) {
-    (void)state;
+TEST(test_history) {
     int penalised = 0, forbidden = 0;
     for (int round = 0; round < 20000; round++) {
         token_id tokens[MAX_LEN];
@@ -93,7 +92,7 @@ static void test_history(void **state) {
     assert_true(penalised > 10000 && forbidden > 1000);
 }
 
-static void test_long(void **state) { // one token over and over: still linear, and the penalty is finite
+TEST(test_long) { // one token over and over: still linear, and the penalty is finite
     (void)state;
     enum { LONG = 131072 };
     static token_id tokens[LONG];
@@ -107,8 +106,7 @@ static void test_long(void **state) { // one token over and over: still linear, 
     token_counts_free(&c);
 }
 
-static void test_bad_words(void **state) {
-    (void)state;
+TEST(test_bad_words) {
     static const token_id words[] = {1, 7, 2, 5, 6, 3, 5, 5, 9, 0}, output[] = {4, 5, 5};
     token_id out[3];
     assert_int_equal(token_history_banned(words, output, 0, out), 1); // one token: always
@@ -121,11 +119,4 @@ static void test_bad_words(void **state) {
     assert_int_equal(token_history_banned(NULL, output, 3, out), 0);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_history),
-        cmocka_unit_test(test_long),
-        cmocka_unit_test(test_bad_words),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_all_tests(NULL, NULL); }

@@ -31,8 +31,7 @@ static int count_state(const struct engine_view *v, int state) {
     return n;
 }
 
-static void test_requests_and_owners(void **state) {
-    (void)state;
+TEST(test_requests_and_owners) {
     struct bench b;
     bench_init(&b, PAGES, config_of(2, 16, 16));
     struct request *a = add(&b, 1, 10, 3), *c = add(&b, 2, 6, 3), *d = add(&b, 3, 5, 1);
@@ -61,8 +60,7 @@ static void test_requests_and_owners(void **state) {
     bench_end(&b);
 }
 
-static void test_tree(void **state) {
-    (void)state;
+TEST(test_tree) {
     struct bench b;
     bench_init(&b, PAGES, config_of(2, 16, 16));
     b.kv.clock = 70;
@@ -82,8 +80,7 @@ static void test_tree(void **state) {
     bench_end(&b);
 }
 
-static void test_last_steps(void **state) {
-    (void)state;
+TEST(test_last_steps) {
     struct bench b;
     bench_init(&b, PAGES, config_of(2, 16, 16));
     for (uint64_t i = 0; i < VIEW_STEPS + 5; i++) {
@@ -122,8 +119,7 @@ static void run(struct bench *b, uint64_t id, int n) {
     request_free(r);
 }
 
-static void test_why_it_ends(void **state) {
-    (void)state;
+TEST(test_why_it_ends) {
     struct bench b;
     token_id text[64];
     bench_init(&b, 8, config_of(2, 40, 40));
@@ -170,8 +166,7 @@ static void test_why_it_ends(void **state) {
 }
 
 // Pages that a window no longer sees are no loss: what is told is the page that a longer hit needs.
-static void test_why_a_window_ends(void **state) {
-    (void)state;
+TEST(test_why_a_window_ends) {
     enum { SIZE = KV_TILE };
     const struct kv_config config = {.num_blocks = 9,
                                      .block_size = SIZE,
@@ -215,8 +210,7 @@ static void test_why_a_window_ends(void **state) {
     kv_destroy(&kv);
 }
 
-static void test_past(void **state) {
-    (void)state;
+TEST(test_past) {
     struct bench b;
     static struct past_prompt past[PROMPT_PAST];
     static token_id past_tokens[PROMPT_PAST * BS];
@@ -237,11 +231,4 @@ static void test_past(void **state) {
     bench_end(&b);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_requests_and_owners), cmocka_unit_test(test_tree),
-        cmocka_unit_test(test_last_steps),          cmocka_unit_test(test_why_it_ends),
-        cmocka_unit_test(test_why_a_window_ends),   cmocka_unit_test(test_past),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_all_tests(NULL, NULL); }

@@ -1,5 +1,4 @@
-// Byte-level vocabularies: llama.cpp's ids, a naive reference, damaged vocabularies, worst cases in time. Over 600 lines: one small
-// vocabulary and one clock serve all.
+// Byte-level vocabularies: llama.cpp's ids, a naive reference, damaged vocabularies, worst cases in time.
 #include "vocabularies.h"
 
 #ifdef QUIRE_HAVE_PCRE2
@@ -10,62 +9,14 @@
 #include "text/tokenizer_load.h"
 
 #include <pthread.h>
-#include <time.h>
 
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-// llama.cpp's vectors: texts separated by a mark, one line of ids each.
-static void check_ggml(const char *vocab, const char *name) {
-    char path[256];
-    size_t inp_len, out_len, cases = 0, bad = 0;
-    struct tokenizer *t = open_vocab(vocab);
-    snprintf(path, sizeof path, GGML "%s.gguf.inp", name);
-    if (!test_data(path))
-        skip();
-    char *inp = read_file(test_data(path), &inp_len);
-    snprintf(path, sizeof path, GGML "%s.gguf.out", name);
-    char *out = read_file(test_data(path), &out_len);
-    static const char mark[] = "\n__ggml_vocab_test__\n";
-    const char *text = inp, *line = out;
-    while (*line) {
-        const char *end = memmem(text, inp_len - (size_t)(text - inp), mark, sizeof mark - 1);
-        size_t len = end ? (size_t)(end - text) : inp_len - (size_t)(text - inp);
-        token_id want[4096];
-        size_t n = 0;
-        for (char *next; *line && *line != '\n'; line = next) {
-            long v = strtol(line, &next, 10);
-            if (next == line)
-                next++;
-            else
-                want[n++] = (token_id)v;
-        }
-        line += *line == '\n';
-        bad += !check_case(t, text, len, want, n, name, cases);
-        cases++;
-        if (!end)
-            break;
-        text = end + sizeof mark - 1;
-    }
-    printf("  %s: %zu cases\n", name, cases);
-    assert_true(cases >= 46);
-    assert_int_equal(bad, 0);
-    free(inp);
-    free(out);
-    tokenizer_free(t);
-}
-
-static void test_ggml(void **state) {
-    (void)state;
-    check_ggml(GGML "gpt-2.gguf", "gpt-2");
-    check_ggml(GGML "deepseek-llm.gguf", "deepseek-llm");
-    check_ggml(GGML "starcoder.gguf", "starcoder");
-    check_ggml(GPT2, "gpt-2");
-    check_ggml(LLAMA3, "llama-bpe");
-    check_ggml(QWEN2, "qwen2");
+TEST(test_ggml) {
+    check_ggml(GGML "gpt-2.gguf", TOKENIZE_PARSE_SPECIAL, "gpt-2");
+    check_ggml(GGML "deepseek-llm.gguf", TOKENIZE_PARSE_SPECIAL, "deepseek-llm");
+    check_ggml(GGML "starcoder.gguf", TOKENIZE_PARSE_SPECIAL, "starcoder");
+    check_ggml(GPT2, TOKENIZE_PARSE_SPECIAL, "gpt-2");
+    check_ggml(LLAMA3, TOKENIZE_PARSE_SPECIAL, "llama-bpe");
+    check_ggml(QWEN2, TOKENIZE_PARSE_SPECIAL, "qwen2");
 }
 
 // ---- facts of real vocabularies
@@ -81,8 +32,7 @@ static void expect_ids(const struct tokenizer *t, const char *text, unsigned fla
 #define EXPECT_IDS(t, text, flags, ...)                                                                      \
     expect_ids(t, text, flags, (token_id[]){__VA_ARGS__}, sizeof(token_id[]){__VA_ARGS__} / sizeof(token_id))
 
-static void test_llama3_facts(void **state) {
-    (void)state;
+TEST(test_llama3_facts) {
     enum { BOTH = TOKENIZE_ADD_SPECIAL | TOKENIZE_PARSE_SPECIAL };
     struct tokenizer *t = open_vocab(LLAMA3);
     token_id ends[8];
@@ -123,8 +73,7 @@ static void test_llama3_facts(void **state) {
     tokenizer_free(t);
 }
 
-static void test_qwen2_facts(void **state) {
-    (void)state;
+TEST(test_qwen2_facts) {
     struct tokenizer *t = open_vocab(QWEN2);
     size_t len;
     assert_int_equal(tokenizer_bos(t), -1);
@@ -135,8 +84,7 @@ static void test_qwen2_facts(void **state) {
     tokenizer_free(t);
 }
 
-static void test_other_facts(void **state) {
-    (void)state;
+TEST(test_other_facts) {
     struct tokenizer *t = open_vocab(GGML "deepseek-llm.gguf");
     size_t len;
     assert_true(tokenizer_adds_bos(t) && tokenizer_is_end(t, 100001));
@@ -208,8 +156,7 @@ static struct tokenizer *small_vocab(const char *pre, int without, const char *c
 }
 
 // A composed character and its parts give the same ids if the model's own tokenizer normalises.
-static void test_normalisation(void **state) {
-    (void)state;
+TEST(test_normalisation) {
     static const char *const pairs[][2] = {
         {"e\xcc\x81t\xc3\xa9 cafe\xcc\x81", "\xc3\xa9t\xc3\xa9 caf\xc3\xa9"},
         {"\xe1\x84\x92\xe1\x85\xa1\xe1\x86\xab", "\xed\x95\x9c"}, // Hangul from its parts
@@ -241,8 +188,7 @@ static void test_normalisation(void **state) {
 }
 
 // A word of GPT-4o and Llama 4 has its apostrophe, one of GPT-2 ends before it.
-static void test_apostrophes(void **state) {
-    (void)state;
+TEST(test_apostrophes) {
     static const char *const kinds[] = {"gpt-4o", "llama4", "gpt-2"};
     for (int i = 0; i < 3; i++) {
         struct err err = {0};
@@ -259,8 +205,7 @@ static void test_apostrophes(void **state) {
 }
 
 // <|end|> ends the turn of a model, but in gpt-oss a message of it.
-static void test_harmony_ends(void **state) {
-    (void)state;
+TEST(test_harmony_ends) {
     static const char *const names[] = {"<|end|>", "<|return|>", "<|call|>"};
     static const int32_t control[] = {TOKEN_CONTROL, TOKEN_CONTROL, TOKEN_CONTROL};
     for (int num = 1; num <= 3; num++) {
@@ -276,8 +221,7 @@ static void test_harmony_ends(void **state) {
 }
 
 // Gemma 4 ends a turn with <turn|>; a user's text forges neither mark, whatever their type.
-static void test_gemma_turns(void **state) {
-    (void)state;
+TEST(test_gemma_turns) {
     static const char *const names[] = {"<|turn>", "<turn|>"};
     static const int32_t user[] = {TOKEN_USER_DEFINED, TOKEN_USER_DEFINED};
     struct err err = {0};
@@ -291,8 +235,7 @@ static void test_gemma_turns(void **state) {
     tokenizer_free(t);
 }
 
-static void test_damaged(void **state) {
-    (void)state;
+TEST(test_damaged) {
     static const char *const extra[] = {"ab", "<s>", "c d"};
     static const int32_t types[] = {TOKEN_NORMAL, TOKEN_CONTROL, TOKEN_NORMAL};
     static const struct {
@@ -328,8 +271,7 @@ static void test_damaged(void **state) {
     assert_non_null(strstr(err.msg, "twice"));
 }
 
-static void test_rules(void **state) {
-    (void)state;
+TEST(test_rules) {
     static const char *const extra[] = {"ab", "abc", "bc", "<|x|>",     "qq",
                                         "12", "123", "..", "\xc4\xa0z", "d\xe2\x82\xac"};
     static const int32_t types[] = {1, 1, 1, 4, 4, 1, 1, 1, 1, 1};
@@ -370,18 +312,9 @@ static void test_rules(void **state) {
 
 // ---- properties
 
-static uint64_t rng = 88172645463325252u;
-static uint32_t rnd(uint32_t n) {
-    rng ^= rng << 13;
-    rng ^= rng >> 7;
-    rng ^= rng << 17;
-    return (uint32_t)(rng >> 32) % n;
-}
-
 // The plainest form, quadratic: for each merge that can be done, the first in the list, at its left-most
 // place.
-static void test_same_as_plain(void **state) {
-    (void)state;
+TEST(test_same_as_plain) {
     static const char *const extra[] = {"ab", "ba",  "aa",  "aab",  "abab", "aaaa",
                                         "bc", "abc", "cab", "aabb", "bb",   "abcbb"};
     static const char *const merges[] = {"a b",  "a ab", "b c", "ab ab", "a a",  "aa aa", "b a",
@@ -463,8 +396,7 @@ static void check_any_bytes(const struct tokenizer *t, int rounds) {
     }
 }
 
-static void test_any_bytes(void **state) {
-    (void)state;
+TEST(test_any_bytes) {
     struct tokenizer *t = open_vocab(GGML "gpt-2.gguf");
     check_any_bytes(t, 3000);
     tokenizer_free(t);
@@ -487,8 +419,7 @@ static void *use(void *arg) {
     return NULL;
 }
 
-static void test_threads(void **state) {
-    (void)state;
+TEST(test_threads) {
     struct tokenizer *t = open_vocab(QWEN2);
     pthread_t threads[4];
     void *bad;
@@ -502,16 +433,6 @@ static void test_threads(void **state) {
 }
 
 // ---- time
-
-static double encode_time(const struct tokenizer *t, const char *text, size_t len, size_t *num) {
-    struct token_buf b = {0};
-    double start_time = now();
-    assert_int_equal(tokenizer_encode(t, text, len, 0, &b), STATUS_OK);
-    double seconds = now() - start_time;
-    *num = b.len;
-    token_buf_free(&b);
-    return seconds;
-}
 
 // Nothing is quadratic: so many symbols in a row take seconds, where n^2 would take hours and end at ctest's limit.
 enum { LONG = SLOW ? 200000 : 1000000 };
@@ -563,8 +484,7 @@ static void check_worst(const char *vocab) {
     tokenizer_free(t);
 }
 
-static void test_worst_cases(void **state) {
-    (void)state;
+TEST(test_worst_cases) {
     check_worst(GGML "gpt-2.gguf");
     check_worst(GGML "deepseek-llm.gguf");
     check_worst(GGML "starcoder.gguf");
@@ -587,18 +507,7 @@ static void test_worst_cases(void **state) {
     free(digits);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_ggml),          cmocka_unit_test(test_llama3_facts),
-        cmocka_unit_test(test_qwen2_facts),   cmocka_unit_test(test_other_facts),
-        cmocka_unit_test(test_normalisation), cmocka_unit_test(test_apostrophes),
-        cmocka_unit_test(test_harmony_ends),  cmocka_unit_test(test_gemma_turns),
-        cmocka_unit_test(test_damaged),       cmocka_unit_test(test_rules),
-        cmocka_unit_test(test_same_as_plain), cmocka_unit_test(test_any_bytes),
-        cmocka_unit_test(test_threads),       cmocka_unit_test(test_worst_cases),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_all_tests(NULL, NULL); }
 #else
 int main(void) {
     printf("  skipped: this build has no PCRE2 and reads no byte-level vocabulary\n");

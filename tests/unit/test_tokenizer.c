@@ -1,6 +1,5 @@
-// Tokenizer: golden vectors of llama.cpp and others, a naive reference, damaged vocabularies, worst cases in
-// time. Over 600 lines: both kinds of vocabulary are tested by the same vectors and damage.
-#include "harness.h"
+// SentencePiece's vocabularies: llama.cpp's ids, a naive reference, damaged vocabularies, worst cases in time.
+#include "vocabularies.h"
 
 #include "../tools/gguf_write.h"
 #include "models/gguf.h"
@@ -8,212 +7,16 @@
 #include "text/tokenizer_load.h"
 
 #include <math.h>
-#include <time.h>
 
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-static char *read_file(const char *path, size_t *len) {
-    FILE *f = fopen(path, "rb");
-    assert_non_null(f);
-    fseek(f, 0, SEEK_END);
-    *len = (size_t)ftell(f);
-    rewind(f);
-    char *p = malloc(*len + 1);
-    assert_non_null(p);
-    assert_int_equal(fread(p, 1, *len, f), *len);
-    p[*len] = 0;
-    fclose(f);
-    return p;
-}
-
-static struct tokenizer *open_data(const char *name) {
-    struct err err = {0};
-    const char *path = test_data(name);
-    if (!path)
-        skip();
-    struct tokenizer *t = tokenizer_open(path, &err);
-    if (!t)
-        fail_msg("%s", err.msg);
-    return t;
-}
-
-// ---- golden files
-
-// Compares with ids written as text; says where they differ.
-static int same_ids(const struct token_buf *b, const token_id *want, size_t n, const char *what,
-                    size_t which) {
-    if (b->len == n && (n == 0 || memcmp(b->ids, want, n * sizeof *want) == 0))
-        return 1;
-    printf("  %s case %zu:\n    got ", what, which);
-    for (size_t i = 0; i < b->len && i < 40; i++)
-        printf(" %d", b->ids[i]);
-    printf("\n    want");
-    for (size_t i = 0; i < n && i < 40; i++)
-        printf(" %d", want[i]);
-    printf("\n");
-    return 0;
-}
-
-// llama.cpp's vectors: texts separated by a mark, one line of ids each.
-static void check_ggml(const char *name, unsigned flags) {
-    char path[256];
-    size_t inp_len, out_len, cases = 0, bad = 0;
-    struct tokenizer *t = open_data(name);
-    snprintf(path, sizeof path, "%s.inp", name);
-    char *inp = read_file(test_data(path), &inp_len);
-    snprintf(path, sizeof path, "%s.out", name);
-    char *out = read_file(test_data(path), &out_len);
-    static const char mark[] = "\n__ggml_vocab_test__\n";
-    const char *text = inp, *line = out;
-    while (*line) {
-        const char *end = memmem(text, inp_len - (size_t)(text - inp), mark, sizeof mark - 1);
-        size_t len = end ? (size_t)(end - text) : inp_len - (size_t)(text - inp);
-        token_id want[4096];
-        size_t n = 0;
-        while (*line && *line != '\n') {
-            char *next;
-            long v = strtol(line, &next, 10);
-            if (next == line) {
-                line++;
-                continue;
-            }
-            want[n++] = (token_id)v;
-            line = next;
-        }
-        line += *line == '\n';
-        struct token_buf b = {0};
-        assert_int_equal(tokenizer_encode(t, text, len, flags, &b), STATUS_OK);
-        bad += !same_ids(&b, want, n, name, cases);
-        token_buf_free(&b);
-        cases++;
-        if (!end)
-            break;
-        text = end + sizeof mark - 1;
-    }
-    printf("  %s: %zu cases\n", name, cases);
-    assert_true(cases >= 46);
-    assert_int_equal(bad, 0);
-    free(inp);
-    free(out);
-    tokenizer_free(t);
-}
-
-static void test_ggml_llama(void **state) {
-    (void)state;
-    check_ggml("tokenizers/ggml-vocab/ggml-vocab-llama-spm.gguf", 0);
-}
-
-static void test_ggml_phi3(void **state) {
-    (void)state;
-    check_ggml("tokenizers/ggml-vocab/ggml-vocab-phi-3.gguf", 0);
-}
-
-// Reads a JSON string that begins at p (after the quote) into dst; returns the character after the closing
-// quote.
-static const char *json_string(const char *p, char *dst, size_t *len) {
-    size_t n = 0;
-    for (; *p != '"'; p++) {
-        if (*p != '\\') {
-            dst[n++] = *p;
-            continue;
-        }
-        unsigned c;
-        switch (*++p) {
-        case 'n': dst[n++] = '\n'; break;
-        case 't': dst[n++] = '\t'; break;
-        case 'r': dst[n++] = '\r'; break;
-        case 'b': dst[n++] = '\b'; break;
-        case 'f': dst[n++] = '\f'; break;
-        case 'u':
-            c = (unsigned)strtoul((char[]){p[1], p[2], p[3], p[4], 0}, NULL, 16);
-            p += 4;
-            if (c >= 0xd800 && c < 0xdc00 && p[1] == '\\' && p[2] == 'u') {
-                unsigned low = (unsigned)strtoul((char[]){p[3], p[4], p[5], p[6], 0}, NULL, 16);
-                c = 0x10000 + ((c - 0xd800) << 10) + (low - 0xdc00);
-                p += 6;
-            }
-            if (c < 0x80) {
-                dst[n++] = (char)c;
-            } else if (c < 0x800) {
-                dst[n++] = (char)(0xc0 | c >> 6);
-                dst[n++] = (char)(0x80 | (c & 63));
-            } else if (c < 0x10000) {
-                dst[n++] = (char)(0xe0 | c >> 12);
-                dst[n++] = (char)(0x80 | (c >> 6 & 63));
-                dst[n++] = (char)(0x80 | (c & 63));
-            } else {
-                dst[n++] = (char)(0xf0 | c >> 18);
-                dst[n++] = (char)(0x80 | (c >> 12 & 63));
-                dst[n++] = (char)(0x80 | (c >> 6 & 63));
-                dst[n++] = (char)(0x80 | (c & 63));
-            }
-            break;
-        default: dst[n++] = *p;
-        }
-    }
-    *len = n;
-    return p + 1;
-}
-
-// Goes through `"text": "...", ... "ids": [...]` pairs, wherever they are. first: skip ids before this index.
-static void check_json(const char *file, const char *vocab, const char *from, const char *to, unsigned flags,
-                       size_t least) {
-    size_t len, cases = 0, bad = 0;
-    struct tokenizer *t = open_data(vocab);
-    char *json = read_file(test_data(file), &len);
-    char *text = malloc(len + 1);
-    token_id *want = malloc(len * sizeof *want);
-    assert_true(text && want);
-    const char *p = from ? strstr(json, from) : json;
-    assert_non_null(p);
-    const char *stop = to ? strstr(p + 1, to) : NULL;
-    while ((p = strstr(p, "\"text\":")) && (!stop || p < stop)) {
-        size_t text_len, n = 0;
-        p = json_string(strchr(p + 7, '"') + 1, text, &text_len);
-        p = strchr(strstr(p, "\"ids\":"), '[') + 1;
-        while (*p != ']') {
-            char *next;
-            long v = strtol(p, &next, 10);
-            if (next != p)
-                want[n++] = (token_id)v;
-            p = next == p ? p + 1 : next;
-        }
-        struct token_buf b = {0};
-        assert_int_equal(tokenizer_encode(t, text, text_len, flags, &b), STATUS_OK);
-        bad += !same_ids(&b, want, n, file, cases);
-        token_buf_free(&b);
-        cases++;
-    }
-    printf("  %s: %zu cases\n", file, cases);
-    assert_true(cases >= least);
-    assert_int_equal(bad, 0);
-    free(json);
-    free(text);
-    free(want);
-    tokenizer_free(t);
-}
-
-static void test_golden_large(void **state) {
-    (void)state;
-    check_json("tokenizers/golden-large/large-llama2-spm.jsonl",
-               "tokenizers/ggml-vocab/ggml-vocab-llama-spm.gguf", NULL, NULL, 0, 700);
-}
-
-static void test_tjs(void **state) {
-    (void)state;
-    check_json("tokenizers/tjs-vectors/tjs-llama.json", "tokenizers/ggml-vocab/ggml-vocab-llama-spm.gguf",
-               "\"Xenova/llama-tokenizer\"", "\n }", TOKENIZE_ADD_SPECIAL | TOKENIZE_PARSE_SPECIAL, 30);
+TEST(test_ggml) {
+    check_ggml(LLAMA_SPM, 0, "llama-spm");
+    check_ggml(GGML "phi-3.gguf", 0, "phi-3");
 }
 
 // ---- facts of a real file
 
-static void test_stories(void **state) {
-    (void)state;
-    struct tokenizer *t = open_data("models/stories260K/stories260K.gguf");
+TEST(test_stories) {
+    struct tokenizer *t = open_vocab("models/stories260K/stories260K.gguf");
     token_id ends[4];
     size_t len;
     assert_int_equal(tokenizer_vocab(t), 512);
@@ -250,9 +53,8 @@ static void test_stories(void **state) {
     tokenizer_free(t);
 }
 
-static void test_phi3_facts(void **state) {
-    (void)state;
-    struct tokenizer *t = open_data("tokenizers/ggml-vocab/ggml-vocab-phi-3.gguf");
+TEST(test_phi3_facts) {
+    struct tokenizer *t = open_vocab(GGML "phi-3.gguf");
     struct token_buf b = {0};
     size_t len;
     assert_int_equal(tokenizer_eos(t), 32000);
@@ -273,14 +75,6 @@ static void test_phi3_facts(void **state) {
 }
 
 // ---- properties
-
-static uint64_t rng = 88172645463325252u;
-static uint32_t rnd(uint32_t n) {
-    rng ^= rng << 13;
-    rng ^= rng >> 7;
-    rng ^= rng << 17;
-    return (uint32_t)(rng >> 32) % n;
-}
 
 // The plainest form of the algorithm, quadratic: a list of strings, merge the best pair, the first of equals.
 struct piece {
@@ -338,11 +132,10 @@ static size_t encode_plain(const struct tokenizer *t, const char *text, size_t l
     return num;
 }
 
-static void test_same_as_plain(void **state) {
-    (void)state;
+TEST(test_same_as_plain) {
     static const char *const alphabet[] = {"a", "e", "t", "h", "n", "d", " ", " ",
                                            "o", "s", "r", "l", ".", "é", "ü", "日"};
-    struct tokenizer *t = open_data("models/stories260K/stories260K.gguf");
+    struct tokenizer *t = open_vocab("models/stories260K/stories260K.gguf");
     assert_true(t->splits_at_space);
     for (int round = 0; round < 300; round++) {
         char text[512];
@@ -369,9 +162,8 @@ static void test_same_as_plain(void **state) {
 
 // Any bytes: no special id comes out unless asked for, and the tokens' bytes are the text after the dummy
 // space.
-static void test_any_bytes(void **state) {
-    (void)state;
-    struct tokenizer *t = open_data("tokenizers/ggml-vocab/ggml-vocab-llama-spm.gguf");
+TEST(test_any_bytes) {
+    struct tokenizer *t = open_vocab(LLAMA_SPM);
     static const char *const bits[] = {"<s>",  "</s>",     "<unk>", "<0x41>", "\xe2\x96",
                                        "\xff", "\xf0\x9f", "hello", "\n"};
     for (int round = 0; round < 3000; round++) {
@@ -438,8 +230,7 @@ static void expect(struct gguf_writer *w, const char *word) {
         fail_msg("expected '%s', got status %d '%s'", word, (int)err.code, err.msg);
 }
 
-static void test_damaged(void **state) {
-    (void)state;
+TEST(test_damaged) {
     struct gguf_writer w = {0};
     struct err err = {0};
     start(&w, "llama", names, V);
@@ -534,8 +325,7 @@ static void test_damaged(void **state) {
 
 // Merging never makes a control token, nor a guarded one; and a token across a space is found.
 // GGUF files of vocabularies with U+2581 for spaces that call themselves gpt2.
-static void test_spaced(void **state) {
-    (void)state;
+TEST(test_spaced) {
     static const char *const tokens[] = {"<unk>",
                                          "<s>",
                                          "</s>",
@@ -565,8 +355,7 @@ static void test_spaced(void **state) {
     }
 }
 
-static void test_merging_rules(void **state) {
-    (void)state;
+TEST(test_merging_rules) {
     static const char *const tokens[] = {"<unk>", "<s>", "</s>", "<",     "s",    ">",  "<s",
                                          "x▁",    "x",   "▁",    "y",     "x▁y",  "<|", "|",
                                          "e",     "|>",  "<|e",  "<|e|>", "\n\n", "\n"};
@@ -613,21 +402,10 @@ static void test_merging_rules(void **state) {
 
 // ---- time
 
-static double encode_time(const struct tokenizer *t, const char *text, size_t len, size_t *num) {
-    struct token_buf b = {0};
-    double start_time = now();
-    assert_int_equal(tokenizer_encode(t, text, len, 0, &b), STATUS_OK);
-    double seconds = now() - start_time;
-    *num = b.len;
-    token_buf_free(&b);
-    return seconds;
-}
-
 // Nothing is quadratic: a million symbols in a row take seconds even under sanitizers, where n^2 would take
 // hours and end at ctest's limit.
-static void test_worst_cases(void **state) {
-    (void)state;
-    struct tokenizer *t = open_data("tokenizers/ggml-vocab/ggml-vocab-llama-spm.gguf");
+TEST(test_worst_cases) {
+    struct tokenizer *t = open_vocab(LLAMA_SPM);
     static const char *const runs[] = {"a", " ", "<", "\xf0\x9f\x99\x82", "ab", "\n", "\xff", "日"};
     size_t len, n;
     for (size_t i = 0; i < sizeof runs / sizeof runs[0]; i++) {
@@ -656,14 +434,4 @@ static void test_worst_cases(void **state) {
     tokenizer_free(t);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_ggml_llama),    cmocka_unit_test(test_ggml_phi3),
-        cmocka_unit_test(test_golden_large),  cmocka_unit_test(test_tjs),
-        cmocka_unit_test(test_stories),       cmocka_unit_test(test_phi3_facts),
-        cmocka_unit_test(test_same_as_plain), cmocka_unit_test(test_any_bytes),
-        cmocka_unit_test(test_damaged),       cmocka_unit_test(test_spaced),
-        cmocka_unit_test(test_merging_rules), cmocka_unit_test(test_worst_cases),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_all_tests(NULL, NULL); }

@@ -1,8 +1,9 @@
-// Byte-level vocabularies of the test data, for test_bpe.c and test_json_bpe.c.
+// Vocabularies of the test data, their reference ids, and texts that are long or random, for tests of tokenizers.
 #pragma once
 
 #include "harness.h"
 
+#include "clock.h"
 #include "tokenizer.h"
 
 #include <unistd.h>
@@ -46,6 +47,7 @@ static inline struct tokenizer *open_vocab(const char *name) {
     return t;
 }
 
+#define LLAMA_SPM GGML "llama-spm.gguf"
 #define GPT2 "vocab-gpt2.gguf"
 #define QWEN2 "vocab-qwen2.gguf"
 #define LLAMA3 "vocab-llama3.gguf"
@@ -69,20 +71,79 @@ static inline int same_ids(const struct token_buf *b, const token_id *want, size
     return 0;
 }
 
-// The ids of text are as wanted, and what the tokens add to a text is that text again.
-static inline int check_case(const struct tokenizer *t, const char *text, size_t len, const token_id *want,
-                             size_t n, const char *what, size_t which) {
+// The ids of text are as wanted. With special tokens parsed and none added, as byte-level vocabularies are asked, what the
+// tokens add to a text is that text again.
+static inline int check_case(const struct tokenizer *t, const char *text, size_t len, unsigned flags,
+                             const token_id *want, size_t n, const char *what, size_t which) {
     struct token_buf b = {0};
     size_t at = 0;
-    assert_int_equal(tokenizer_encode(t, text, len, TOKENIZE_PARSE_SPECIAL, &b), STATUS_OK);
+    assert_int_equal(tokenizer_encode(t, text, len, flags, &b), STATUS_OK);
     int ok = same_ids(&b, want, n, what, which);
-    for (size_t i = 0; i < b.len; i++) {
+    for (size_t i = 0; i < b.len && flags == TOKENIZE_PARSE_SPECIAL; i++) {
         size_t l;
         const char *p = tokenizer_bytes(t, b.ids[i], true, &l);
         assert_true(at + l <= len && memcmp(text + at, p, l) == 0);
         at += l;
     }
-    assert_int_equal(at, len);
+    assert_true(at == len || flags != TOKENIZE_PARSE_SPECIAL);
     token_buf_free(&b);
     return ok;
+}
+
+// llama.cpp's vectors: texts separated by a mark, one line of ids each.
+static inline void check_ggml(const char *vocab, unsigned flags, const char *name) {
+    char path[256];
+    size_t inp_len, out_len, cases = 0, bad = 0;
+    struct tokenizer *t = open_vocab(vocab);
+    snprintf(path, sizeof path, GGML "%s.gguf.inp", name);
+    if (!test_data(path))
+        skip();
+    char *inp = read_file(test_data(path), &inp_len);
+    snprintf(path, sizeof path, GGML "%s.gguf.out", name);
+    char *out = read_file(test_data(path), &out_len);
+    static const char mark[] = "\n__ggml_vocab_test__\n";
+    const char *text = inp, *line = out;
+    while (*line) {
+        const char *end = memmem(text, inp_len - (size_t)(text - inp), mark, sizeof mark - 1);
+        size_t len = end ? (size_t)(end - text) : inp_len - (size_t)(text - inp);
+        token_id want[4096];
+        size_t n = 0;
+        for (char *next; *line && *line != '\n'; line = next) {
+            long v = strtol(line, &next, 10);
+            if (next == line)
+                next++;
+            else
+                want[n++] = (token_id)v;
+        }
+        line += *line == '\n';
+        bad += !check_case(t, text, len, flags, want, n, name, cases);
+        cases++;
+        if (!end)
+            break;
+        text = end + sizeof mark - 1;
+    }
+    printf("  %s: %zu cases\n", name, cases);
+    assert_true(cases >= 46);
+    assert_int_equal(bad, 0);
+    free(inp);
+    free(out);
+    tokenizer_free(t);
+}
+
+static inline uint32_t rnd(uint32_t n) {
+    static uint64_t rng = 88172645463325252u;
+    rng ^= rng << 13;
+    rng ^= rng >> 7;
+    rng ^= rng << 17;
+    return (uint32_t)(rng >> 32) % n;
+}
+
+static inline double encode_time(const struct tokenizer *t, const char *text, size_t len, size_t *num) {
+    struct token_buf b = {0};
+    double begin = clock_now_s();
+    assert_int_equal(tokenizer_encode(t, text, len, 0, &b), STATUS_OK);
+    double seconds = clock_now_s() - begin;
+    *num = b.len;
+    token_buf_free(&b);
+    return seconds;
 }

@@ -94,3 +94,11 @@ def chat(chatml):
     server = Server(model=chatml)
     yield server
     server.stop()
+
+
+@pytest.fixture(scope="module")
+def tiny():
+    """The embedded model, which knows chats and tools."""
+    server = Server(model="")
+    yield server
+    server.stop()

@@ -7,7 +7,6 @@ import anthropic
 import ollama
 import openai
 import pytest
-from process import Server
 
 MODEL = "quire-tiny"
 # question, tool, arguments, result, what the model then says
@@ -23,13 +22,6 @@ TOOLS = [
     for name, description, key in (("get_weather", "Get the weather of a city", "city"), ("calculator", "Calculate with numbers", "expression"))
 ]
 FUNCTIONS = [{"type": "function", "function": tool} for tool in TOOLS]
-
-
-@pytest.fixture(scope="module")
-def tiny():
-    server = Server(model="")
-    yield server
-    server.stop()
 
 
 class Chat:

@@ -22,13 +22,6 @@ ASK = [{"role": "user", "content": "What is the weather in Oslo?"}]
 HI = [{"role": "user", "content": "Hi!"}]
 
 
-@pytest.fixture(scope="module")
-def tiny():
-    server = Server(model="")
-    yield server
-    server.stop()
-
-
 @pytest.fixture
 def client(tiny):
     with anthropic.Anthropic(base_url=tiny.url, api_key="none", max_retries=0, timeout=60) as c:

@@ -3,10 +3,8 @@
 import json
 import re
 
-import pytest
 import yaml
 from goldens import ROOT, data
-from process import Server
 from schema import validate
 from wire import check_error
 
@@ -35,13 +33,6 @@ def recorded():
                 found.append((name, path, body))
             seen.add(text)
     return found
-
-
-@pytest.fixture(scope="module")
-def tiny():
-    server = Server(model="")
-    yield server
-    server.stop()
 
 
 def test_recorded_requests(tiny):

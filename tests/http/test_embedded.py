@@ -26,37 +26,30 @@ def golden_case(messages):
     return next(c for c in GOLDEN["cases"] if c["prompt"] == text)
 
 
-@pytest.fixture(scope="module")
-def embedded():
-    server = Server(model="")
-    yield server
-    server.stop()
-
-
-def test_served_by_its_name(embedded):
-    (model,) = embedded.get("/v1/models").json()["data"]
+def test_served_by_its_name(tiny):
+    (model,) = tiny.get("/v1/models").json()["data"]
     assert model["id"] == "quire-tiny"
 
 
-def test_chat(embedded):
+def test_chat(tiny):
     """Template, ids, answer and end are those of the golden file, whole and streamed."""
     golden = golden_case(WHO)
     body = {"messages": WHO, "temperature": 0, "max_tokens": 60}
-    answer = embedded.post(CHAT, body).json()
+    answer = tiny.post(CHAT, body).json()
     (choice,) = answer["choices"]
     assert choice["message"]["content"] == golden["greedy_text"] and choice["finish_reason"] == "stop"
     assert answer["usage"]["prompt_tokens"] == len(golden["prompt_ids"])
     assert answer["usage"]["completion_tokens"] == len(golden["greedy_ids"])
-    events = parse_events(embedded.post(CHAT, body | {"stream": True}).body)
+    events = parse_events(tiny.post(CHAT, body | {"stream": True}).body)
     text = "".join(e["choices"][0]["delta"].get("content") or "" for e in events if e != "[DONE]" and e["choices"])
     assert text == golden["greedy_text"]
 
 
-def test_ids(embedded):
+def test_ids(tiny):
     for golden in GOLDEN["cases"]:
-        reply = embedded.post("/tokenize", {"content": golden["prompt"], "parse_special": golden["parse_special"]})
+        reply = tiny.post("/tokenize", {"content": golden["prompt"], "parse_special": golden["parse_special"]})
         assert reply.json()["tokens"] == golden["prompt_ids"]
-        back = embedded.post("/detokenize", {"tokens": golden["prompt_ids"]}).json()
+        back = tiny.post("/detokenize", {"tokens": golden["prompt_ids"]}).json()
         assert back.get("prompt", back.get("content")) == golden["prompt"]
 
 
@@ -85,10 +78,10 @@ def test_perplexity(tmp_path):
     assert done.returncode == 0 and "perplexity" in done.stdout, done
 
 
-def test_offsets_after_nothing(embedded):
+def test_offsets_after_nothing(tiny):
     """A vocabulary of bytes adds no space before a text, so none is missing from its offsets."""
-    (token,) = embedded.post("/tokenize", {"prompt": " fox", "add_special_tokens": False}).json()["tokens"]
-    (choice,) = embedded.complete("", max_tokens=3, temperature=0, logprobs=1, logit_bias={str(token): 100})["choices"]
+    (token,) = tiny.post("/tokenize", {"prompt": " fox", "add_special_tokens": False}).json()["tokens"]
+    (choice,) = tiny.complete("", max_tokens=3, temperature=0, logprobs=1, logit_bias={str(token): 100})["choices"]
     assert choice["text"] == " fox" * 3
     assert choice["logprobs"]["text_offset"] == [0, 4, 8]
 

@@ -4,7 +4,6 @@ the server lives."""
 import copy
 
 import pytest
-from process import Server
 
 PARAMETERS = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 FUNCTION = {"name": "get_weather", "description": "Get the weather of a city", "parameters": PARAMETERS}
@@ -52,13 +51,6 @@ def places(value, path=()):
     for key in value if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ():
         yield (*path, key)
         yield from places(value[key], (*path, key))
-
-
-@pytest.fixture(scope="module")
-def tiny():
-    server = Server(model="")
-    yield server
-    server.stop()
 
 
 def changed(sound, place, value):

@@ -7,7 +7,7 @@ import math
 import ollama
 import pytest
 
-from process import SLOW, Server
+from process import SLOW
 from test_embeddings import QWEN
 from test_fields import TABLED
 from test_tools import ASK, THINKS, TOOLS
@@ -16,13 +16,6 @@ from wire import strict_json
 HI = [{"role": "user", "content": "Hi!"}]
 GREEDY = {"temperature": 0, "num_predict": 60}
 MODEL = "quire-tiny"
-
-
-@pytest.fixture(scope="module")
-def tiny():
-    server = Server(model="")
-    yield server
-    server.stop()
 
 
 @pytest.fixture

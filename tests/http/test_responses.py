@@ -23,13 +23,6 @@ ASK = {"input": "What is the weather in Oslo?", "tools": [WEATHER], "temperature
 LOGPROBS = {"include": ["message.output_text.logprobs"], "top_logprobs": 2}
 
 
-@pytest.fixture(scope="module")
-def tiny():
-    server = Server(model="")
-    yield server
-    server.stop()
-
-
 def ask(server, **fields):
     reply = server.post(PATH, {"input": "Hello", "temperature": 0, **fields})
     assert reply.status == 200, reply

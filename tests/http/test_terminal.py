@@ -14,18 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from process import BINARY, SLOW, Server, environment, run
+from process import BINARY, SLOW, environment, run
 from wire import wait_for
 
 WHO = "Who are you?"
 DOWN = {"TERM": "dumb"}  # without libedit
-
-
-@pytest.fixture(scope="module")
-def tiny():
-    server = Server(model="")
-    yield server
-    server.stop()
 
 
 def user(text):

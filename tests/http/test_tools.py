@@ -23,13 +23,6 @@ ASK = [{"role": "user", "content": "What is the weather in Oslo?"}]
 CHAT = "/v1/chat/completions"
 
 
-@pytest.fixture(scope="module")
-def tiny():
-    server = Server(model="")
-    yield server
-    server.stop()
-
-
 def client(server):
     return openai.OpenAI(base_url=server.url + "/v1", api_key=server.key or "EMPTY", max_retries=0, timeout=60)
 

@@ -13,6 +13,7 @@
 #include "backend.h"
 #include "inspect.h"
 
+#include "clock.h"
 #include "limits.h"
 #include "memory.h"
 
@@ -123,7 +124,7 @@ static void run(int shape, enum dtype kv, int threads, const char *variant, int 
                             .groups[0].block_ids = ids};
         double best = INFINITY;
         for (int round = 0; round < (decode ? 20 : 2); round++) {
-            double t = bench_now();
+            double t = clock_now_s();
             for (int i = 0; i < m.num_layers; i++) {
                 struct layer layer = {.index = i, .attn = m.attn[0], .kv_layer = i};
                 if (decode)
@@ -131,7 +132,7 @@ static void run(int shape, enum dtype kv, int threads, const char *variant, int 
                 else
                     backend_cpu.attn_prefill(dev, &layer, &step);
             }
-            best = fmin(best, (bench_now() - t) / m.num_layers);
+            best = fmin(best, (clock_now_s() - t) / m.num_layers);
         }
         double ops = 4.0 * width * rows * (context - rows / 2.0);
         double bytes = (double)backend_cpu.kv_block_bytes(dev) * blocks / m.num_layers;

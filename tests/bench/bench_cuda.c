@@ -13,6 +13,7 @@
 //
 // Both files are whole after every row, so that a run that is stopped keeps what it had.
 #include "bench_cuda.h"
+#include "clock.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -25,12 +26,6 @@ static bool once; // launches are for a profiler
 double bandwidth, matrix_rate;
 FILE *json, *md;
 const char *separator = "";
-
-double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
 
 void must_wait(void) {
     struct err err = {0};
@@ -98,21 +93,21 @@ double time_kernel(void (*fn)(void *arg, int i), void *arg) {
     int launches = tiny ? 2 : num_copies > LAUNCHES ? num_copies : LAUNCHES;
     double samples[ROUNDS], spent = 0;
     int n = 0, warm = tiny ? 0 : WARM, most = tiny ? 1 : ROUNDS;
-    double begin = now();
+    double begin = clock_now_s();
     fn(arg, 0); // asks for shared memory, which a capture cannot
     must_wait();
     if (once)
-        return now() - begin;
+        return clock_now_s() - begin;
     rt_capture_begin(rt);
     for (int i = 0; i < launches; i++)
         fn(arg, i % num_copies);
     struct rt_graph *g = rt_capture_end(rt);
     for (int r = 0; g && n < most && (spent < 0.25 || n < 5); r++) { // what takes long repeats less
-        double start = now();
+        double start = clock_now_s();
         rt_graph_launch(rt, g);
         must_wait();
         if (r >= warm)
-            samples[n++] = now() - start, spent += samples[n - 1];
+            samples[n++] = clock_now_s() - start, spent += samples[n - 1];
     }
     rt_graph_free(rt, g);
     return median(samples, n) / launches;
@@ -164,11 +159,11 @@ double time_library(const struct rt_gemm *g) {
         return INFINITY;
     must_wait();
     for (double spent = 0; n < most && (spent < 0.25 || n < 5); n++) {
-        double start = now();
+        double start = clock_now_s();
         for (int k = 0; k < launches; k++)
             rt_matmul(rt, &g[k % num_copies]);
         must_wait();
-        samples[n] = (now() - start) / launches;
+        samples[n] = (clock_now_s() - start) / launches;
         spent += samples[n] * launches;
     }
     return median(samples, n);

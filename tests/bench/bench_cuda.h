@@ -13,7 +13,6 @@ extern FILE *json, *md;
 extern const char *separator; // between objects of a JSON list
 extern int num_copies;        // of what the kernel at hand works on
 
-double now(void); // seconds
 // Waits for all that was queued; ends the program with what failed.
 void must_wait(void);
 // Zeroed device memory, until the next release(); there is enough, or the program ends.

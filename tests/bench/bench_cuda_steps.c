@@ -2,6 +2,7 @@
 // `--exact` costs. See bench_cuda.c.
 #include "backend_cuda.h"
 #include "bench_cuda.h"
+#include "clock.h"
 #include "device.h"
 #define FIXTURE_INSPECT &inspect_cuda
 #include "fixture.h"
@@ -195,8 +196,8 @@ static double time_steps(struct instance *in, const struct piece *pieces, int n,
         if (in->ops->sync(in->dev, &out, &err) != STATUS_OK)
             fail(err.msg);
         if (i > warm && i <= steps + warm)
-            samples[num++] = now() - last;
-        last = now();
+            samples[num++] = clock_now_s() - last;
+        last = clock_now_s();
     }
     for (int i = 0; i < n; i++)
         if (out.failed[i])

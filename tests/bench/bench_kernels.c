@@ -13,6 +13,7 @@
 #include "inspect.h"
 #include "kernels.h"
 
+#include "clock.h"
 #include "limits.h"
 #include "pool.h"
 #include "quants.h"
@@ -139,7 +140,7 @@ static void open_bench(struct bench *b, enum dtype dtype, int threads, const cha
 // Seconds since *t, which becomes now.
 static double lap(double *t) {
     double then = *t;
-    *t = bench_now();
+    *t = clock_now_s();
     return *t - then;
 }
 
@@ -149,7 +150,7 @@ static void run_step(struct bench *b, const struct step *step, double seconds[NU
     struct step_out out;
     struct err err = {0};
     backend_cpu.step_begin(b->dev, step);
-    double t = bench_now();
+    double t = clock_now_s();
     for (int p = 0; p < NUM_PHASES; p++)
         seconds[p] = 0;
     for (int i = 0; i < LAYERS; i++) {
@@ -267,10 +268,10 @@ static void barrier(int threads) {
     if (!pool)
         exit(1);
     for (int round = 0; round < ROUNDS; round++) {
-        double t = bench_now();
+        double t = clock_now_s();
         for (int i = 0; i < CALLS; i++)
             pool_run(pool, nothing, NULL, true);
-        best = fmin(best, bench_now() - t);
+        best = fmin(best, clock_now_s() - t);
     }
     printf("a phase of nothing with %d threads: %.2f us\n", pool_size(pool), best / CALLS * 1e6);
     pool_close(pool);

@@ -16,6 +16,7 @@
 // top_k, and those of attention. of_limit is the time that reading at the measured bandwidth or
 // calculating at the measured rate would take, whichever is longer, by the time taken: of each sample by the
 // limits measured just before and just after it, the higher of both; the median of these.
+#include "clock.h"
 #include "engine.h"
 #include "limits.h"
 #include "log.h"
@@ -278,10 +279,10 @@ static void prefill(struct bench *b, const struct options *o) {
     for (int i = -1; i < o->repeats; i++) { // the first one warms up
         struct request *r;
         add(b, n, 1, &r);
-        double t = bench_now();
+        double t = clock_now_s();
         while (!sched_idle(b->sched))
             step(b);
-        t = bench_now() - t;
+        t = clock_now_s() - t;
         if (i >= 0)
             s.tokens_s[i] = n / t;
         s.limits[i + 1] = limits_now(b->limits);
@@ -312,7 +313,7 @@ static double decode_sample(struct bench *b, const struct options *o, int batch,
         if (plans == depth && sampled != batch)
             sampled = plans = 0;
     }
-    double t = bench_now(), positions = 0, sampled = 0;
+    double t = clock_now_s(), positions = 0, sampled = 0;
     for (int k = 0; k < o->steps * depth; k++) {
         const struct plan *plan = step(b);
         for (int j = 0; j < plan->num_items; j++)
@@ -323,7 +324,7 @@ static double decode_sample(struct bench *b, const struct options *o, int batch,
     }
     if (sampled != (double)batch * o->steps)
         die("scheduler", "a decode step lacks requests");
-    double tokens_s = sampled / (bench_now() - t);
+    double tokens_s = sampled / (clock_now_s() - t);
     *context = positions / sampled;
     while (engine_in_flight(b->engine) > 0)
         collect(b);

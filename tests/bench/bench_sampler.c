@@ -8,6 +8,7 @@
 // them: 90 % of the probability takes most of the vocabulary, which is the worst there is for top-p.
 //
 //   bench_sampler [threads [variant [vocabulary]]]      threads 0: all CPUs
+#include "clock.h"
 #include "kernels.h"
 #include "limits.h"
 #include "pool.h"
@@ -78,10 +79,10 @@ static double measure(struct pool *pool, struct job *job, int num_rows) {
     for (int i = -1; i < ROUNDS; i++) { // the first one warms up
         job->row.index = i + 1;
         atomic_store(&job->next, 0);
-        double t = bench_now();
+        double t = clock_now_s();
         pool_run(pool, sample_worker, job, num_rows > 1);
         if (i >= 0)
-            ms[i] = (bench_now() - t) * 1e3 / num_rows;
+            ms[i] = (clock_now_s() - t) * 1e3 / num_rows;
     }
     qsort(ms, ROUNDS, sizeof *ms, ascending);
     return ms[ROUNDS / 2];

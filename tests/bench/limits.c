@@ -7,6 +7,7 @@
 #include "limits.h"
 
 #include "amx_tiles.h"
+#include "clock.h"
 #include "kernels.h"
 #include "memory.h"
 #include "pool.h"
@@ -17,7 +18,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
@@ -28,12 +28,6 @@ static long iterations = 2000000; // of ACCUMULATORS instructions: about 5 ms
 
 // For tests, which want numbers of the right form alone.
 static bool brief(void) { return getenv("BENCH_LIMITS_BRIEF") != NULL; }
-
-double bench_now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
 
 // ---- reading
 
@@ -133,9 +127,9 @@ static double measure_read(struct limits_meter *m) {
     for (r->streams = 1; r->streams <= MAX_STREAMS; r->streams *= 2)
         for (int prefetch = 0; prefetch < 2; prefetch++) {
             r->prefetch = prefetch;
-            double t = bench_now();
+            double t = clock_now_s();
             pool_run(m->pool, read_share, r, true);
-            best = fmax(best, (double)m->best.read_bytes / (bench_now() - t));
+            best = fmax(best, (double)m->best.read_bytes / (clock_now_s() - t));
         }
     return best;
 }
@@ -195,9 +189,9 @@ static void loop_tdpbf16ps(void *ctx, int thread, int num_threads) {
 static double measure_loop(struct pool *pool, pool_fn *loop, int macs) {
     double best = 0, ops = 2.0 * macs * ACCUMULATORS * (double)iterations * pool_size(pool);
     for (int i = 0; i < ROUNDS; i++) {
-        double t = bench_now();
+        double t = clock_now_s();
         pool_run(pool, loop, NULL, true);
-        best = fmax(best, ops / (bench_now() - t));
+        best = fmax(best, ops / (clock_now_s() - t));
     }
     return best;
 }

@@ -31,5 +31,4 @@ void limits_print_json(const struct limits *l);
 // The arithmetic limit of a weight type by its name ("Q8_0", "BF16", "F32" …): the widest instruction that
 // its products can use. *with: that instruction.
 double limits_arithmetic(const struct limits *l, const char *dtype, const char **with);
-double bench_now(void);      // seconds of the monotonic clock
 uint32_t bench_random(void); // xorshift64, the same in every run; one thread

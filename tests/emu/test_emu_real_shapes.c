@@ -4,6 +4,7 @@
 // that the program works on the day there is a device.
 //
 // QUIRE_RUN names one shape's test, so that several run side by side; QUIRE_THREADS: of the reference.
+#include "clock.h"
 #include "harness.h"
 
 #include "backend_cuda.h"
@@ -11,8 +12,6 @@
 #include "fixture.h"
 #include "quants.h"
 #include "rt.h"
-
-#include <time.h>
 
 enum { BLOCK = 16, MAX_BATCH = 256 };
 
@@ -151,16 +150,10 @@ static void step_both(struct instance *cuda, struct instance *cpu, const struct 
     free(zeros);
 }
 
-static double seconds(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
 static void check(const struct real_shape *shape, enum dtype type) {
     bool tiny = emulated();
     const struct sizes *s = tiny ? &tiny_sizes : &real_sizes;
-    double start = seconds();
+    double start = clock_now_s();
     struct model_config m = fixture_config(tiny ? &shape->tiny : &shape->real);
     m.max_context = s->context;
     m.ropes[0].theta = 500000;
@@ -197,7 +190,7 @@ static void check(const struct real_shape *shape, enum dtype type) {
     step_both(cuda, cpu, &(struct piece){0, s->context - 1, 1, false}, 1, what, &far, first);
     double all = sqrt(far.square / far.norm);
     printf("%s: %.4f of the norm from the reference, a row at most %.4f; %d steps, %.1f s\n", what, all,
-           far.row, far.steps, seconds() - start);
+           far.row, far.steps, clock_now_s() - start);
     if (!(all < bound_all))
         fail_msg("%s: %.3g of the norm from the reference, not below %g", what, all, bound_all);
     fflush(stdout);
@@ -214,36 +207,20 @@ static void check_types(const struct real_shape *shape) {
     }
 }
 
-static void test_8b(void **state) {
-    (void)state;
-    check_types(&llama_8b);
-}
+TEST(test_8b) { check_types(&llama_8b); }
 
-static void test_70b(void **state) {
-    (void)state;
+TEST(test_70b) {
     if (SLOW)
         skip();
     check_types(&llama_70b);
 }
 
-static void test_32b(void **state) {
-    (void)state;
+TEST(test_32b) {
     if (SLOW)
         skip();
     check_types(&qwen_32b);
 }
 
-static void test_half_b(void **state) {
-    (void)state;
-    check_types(&qwen_half);
-}
+TEST(test_half_b) { check_types(&qwen_half); }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_8b),
-        cmocka_unit_test(test_70b),
-        cmocka_unit_test(test_32b),
-        cmocka_unit_test(test_half_b),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_all_tests(NULL, NULL); }

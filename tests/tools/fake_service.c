@@ -6,6 +6,7 @@
 //   "stuck"  no token ever                             "fail"  FINISH_ERROR at once
 // The context is 4,096 tokens. FAKE_STEP_US is the time of a step (1,000), FAKE_QUEUE the room (1,024
 // requests), FAKE_EXPECTED_MS what a step should take (0: not known).
+#include "clock.h"
 #include "drafter.h"
 #include "engine_view.h"
 #include "jinja/chat.h"
@@ -18,7 +19,6 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { BOS = 256, EOS = 257, VOCAB = 258, CONTEXT = 4096 };
@@ -323,12 +323,6 @@ struct service {
     bool stop;
 };
 
-static int64_t now_ns(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
-
 static bool says(const struct request *r, const char *word) {
     size_t n = strlen(word), at = r->tokens[0] == BOS;
     if ((size_t)r->num_prompt < at + n)
@@ -360,7 +354,7 @@ static void end(struct service *s, struct request *r, enum finish_reason why, to
                                .time_submitted = r->time_submitted,
                                .time_scheduled = r->time_submitted + 1000,
                                .time_first_token = r->time_first_token,
-                               .time_finished = now_ns()};
+                               .time_finished = clock_now_ns()};
     put(s, &ev);
 }
 
@@ -377,9 +371,9 @@ static bool step(struct service *s, struct request *r) {
         end(s, r, FINISH_ERROR, -1);
         return true;
     }
-    if (says(r, "slow") && now_ns() - r->time_scheduled < 50000000)
+    if (says(r, "slow") && clock_now_ns() - r->time_scheduled < 50000000)
         return false;
-    r->time_scheduled = now_ns();
+    r->time_scheduled = clock_now_ns();
     if (r->num_tokens < r->max_tokens) {
         static const char utf8[] = "\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80";
         token_id t = 'a' + (token_id)((r->sampling.seed + (uint64_t)i) % 26);
@@ -402,7 +396,7 @@ static bool step(struct service *s, struct request *r) {
         }
         r->tokens[r->num_tokens++] = t;
         if (i == 0)
-            r->time_first_token = now_ns();
+            r->time_first_token = clock_now_ns();
         s->stats.generation_tokens++;
         put(s, &ev);
         if (ev.finish == FINISH_STOP || (r->matcher && r->matcher->ends(r->matcher->state, t))) {
@@ -436,7 +430,7 @@ static void *run(void *arg) {
         }
         s->stats.running = s->num;
         s->stats.busy = s->num > 0;
-        s->stats.last_progress = now_ns();
+        s->stats.last_progress = clock_now_ns();
         s->stats.steps++;
         bool some = s->num_events > 0;
         pthread_mutex_unlock(&s->lock);
@@ -471,7 +465,7 @@ enum status service_submit(struct service *s, struct request *r, struct err *err
         status = err_set(err, STATUS_LIMIT, "the queue is full");
     } else {
         s->num++;
-        r->time_submitted = now_ns();
+        r->time_submitted = clock_now_ns();
         r->next = s->list;
         s->list = r;
         s->stats.prompt_tokens += (uint64_t)r->num_prompt;
@@ -507,7 +501,7 @@ void service_stats(struct service *s, struct service_stats *out) {
 }
 
 bool service_wait(struct service *s, int64_t timeout_ns) {
-    for (int64_t end_at = now_ns() + timeout_ns; now_ns() < end_at; usleep(500)) {
+    for (int64_t end_at = clock_now_ns() + timeout_ns; clock_now_ns() < end_at; usleep(500)) {
         pthread_mutex_lock(&s->lock);
         bool some = s->num_events > 0;
         pthread_mutex_unlock(&s->lock);

@@ -3,6 +3,7 @@
 //     structured_bench VOCABULARY.gguf any|schema < lines     {"schema": TEXT, "tests": [{"valid": BOOL, "text": TEXT}, …]}
 //
 // Writes a line for each: {"compile": µs, "masks": [µs, …], "taken": [BOOL, …]}, or {"error": TEXT}.
+#include "clock.h"
 #include "grammar/grammar.h"
 #include "tokenizer.h"
 
@@ -10,13 +11,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
-static double now_us(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e6 + (double)t.tv_nsec / 1e3;
-}
+static double now_us(void) { return clock_now_s() * 1e6; }
 
 struct walk {
     const struct tokenizer *tokenizer;

@@ -4,13 +4,14 @@
 #ifdef QUIRE_HAVE_PCRE2
 
 #include "../tools/gguf_write.h"
+#include "clock.h"
 #include "models/gguf.h"
 #include "text/charsmap.h"
 #include "text/normalizer.h"
 #include "text/tokenizer_load.h"
 #include "text/tokenizer_pre.h"
 
-#include <time.h>
+#include <math.h>
 
 static struct tokenizer *from_writer(struct gguf_writer *w, struct err *err) {
     size_t size;
@@ -79,8 +80,7 @@ static struct tokenizer *bert(bool lowers) {
     return t;
 }
 
-static void test_wordpiece(void **state) {
-    (void)state;
+TEST(test_wordpiece) {
     struct tokenizer *t = bert(true);
     char word[128];
     expect_ids(t, "The CATS.", TOKENIZE_ADD_SPECIAL, "2 6 4 5 7 3");
@@ -135,8 +135,7 @@ static struct tokenizer *unigram(const void *map, size_t len, const char *key, s
     return from_writer(&w, err);
 }
 
-static void test_unigram(void **state) {
-    (void)state;
+TEST(test_unigram) {
     struct err err = {0};
     struct tokenizer *t = unigram(NULL, 0, NULL, &err);
     if (!t)
@@ -154,8 +153,7 @@ static void test_unigram(void **state) {
     tokenizer_free(t);
 }
 
-static void test_pairs(void **state) {
-    (void)state;
+TEST(test_pairs) {
     struct err err = {0};
     struct token_buf b = {0};
     size_t second;
@@ -191,8 +189,7 @@ static void make_map(uint32_t *map) {
     unit[X + 256] = 1u << 31 | 2;
 }
 
-static void test_charsmap(void **state) {
-    (void)state;
+TEST(test_charsmap) {
     enum { WORDS = 2049, TEXTS = 4, SIZE = 4 * WORDS + TEXTS };
     static uint32_t map[WORDS + 1];
     struct err err = {0};
@@ -246,8 +243,7 @@ static void test_charsmap(void **state) {
     }
 }
 
-static void test_damaged(void **state) {
-    (void)state;
+TEST(test_damaged) {
     static const char *const steps[][4] = {
         {"NFX"}, {"Replace", "a"}, {"Replace", "", "b"}, {"ReplaceRegex", "(", ""}, {"CharsmapClusters"}};
     static const char *const words[] = {"unknown", "without its arguments", "empty text",
@@ -279,8 +275,7 @@ static void test_damaged(void **state) {
 }
 
 // A normaliser that makes texts too long says so; one may leave nothing.
-static void test_growth(void **state) {
-    (void)state;
+TEST(test_growth) {
     enum { BY = 16 << 10 };
     static char by[BY + 1];
     const char *const steps[] = {"StripMarks", "StripRight", "Replace", "a", by, "Replace", "b", by};
@@ -311,8 +306,7 @@ static enum status join_word(void *arg, const char *word, size_t len) {
     return STATUS_OK;
 }
 
-static void test_words(void **state) {
-    (void)state;
+TEST(test_words) {
     static const struct {
         const char *steps[3], *text, *words;
     } cases[] = {
@@ -355,8 +349,7 @@ static void test_words(void **state) {
     }
 }
 
-static void test_normalizers(void **state) {
-    (void)state;
+TEST(test_normalizers) {
     static const struct {
         const char *step, *text, *want;
     } cases[] = {
@@ -394,8 +387,7 @@ static void test_normalizers(void **state) {
 }
 
 // Graphemes of less than six bytes become what their shortest match becomes.
-static void test_clusters(void **state) {
-    (void)state;
+TEST(test_clusters) {
     static uint32_t map[2050];
     struct gguf_writer w = {0};
     struct err err = {0};
@@ -419,8 +411,7 @@ static void test_clusters(void **state) {
 
 // ---- time
 
-static void test_worst_cases(void **state) {
-    (void)state;
+TEST(test_worst_cases) {
     static const char *const units[] = {"a",
                                         " ",
                                         "ab",
@@ -449,14 +440,11 @@ static void test_worst_cases(void **state) {
             size_t l = strlen(units[i]), len = 1000000 / l * l;
             char *p = malloc(len);
             struct token_buf b = {0};
-            struct timespec from, to;
             for (size_t k = 0; k < len; k++)
                 p[k] = units[i][k % l];
-            clock_gettime(CLOCK_MONOTONIC, &from);
+            double begin = clock_now_s();
             assert_int_equal(tokenizer_encode(t, p, len, 0, &b), STATUS_OK);
-            clock_gettime(CLOCK_MONOTONIC, &to);
-            double s = (double)(to.tv_sec - from.tv_sec) + 1e-9 * (double)(to.tv_nsec - from.tv_nsec);
-            worst = s > worst ? s : worst;
+            worst = fmax(worst, clock_now_s() - begin);
             token_buf_free(&b);
             free(p);
         }
@@ -465,16 +453,7 @@ static void test_worst_cases(void **state) {
     printf("  at most %.3f s for 1 MB of the same\n", worst);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_wordpiece), cmocka_unit_test(test_unigram),
-        cmocka_unit_test(test_pairs),     cmocka_unit_test(test_charsmap),
-        cmocka_unit_test(test_damaged),   cmocka_unit_test(test_growth),
-        cmocka_unit_test(test_words),     cmocka_unit_test(test_normalizers),
-        cmocka_unit_test(test_clusters),  cmocka_unit_test(test_worst_cases),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_all_tests(NULL, NULL); }
 
 #else
 int main(void) {

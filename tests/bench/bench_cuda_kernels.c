@@ -211,7 +211,7 @@ static void bench_w8a8(enum cuda_e4m3 e4m3, int m, int n, int k) {
 
 static void finish_once(void *arg, int i) { cuda_finish(rt, &((struct cuda_finish *)arg)[i]); }
 
-// What cuBLASLt's GEMM of F16 weights with a bias leaves to do.
+// After cuBLASLt's GEMM of F16 weights with a bias: the bias is added.
 static void bench_finish(int rows, int n) {
     size_t all = (size_t)(rows * n) * 4;
     double bytes = 3.0 * (double)all + 4.0 * rows + 4.0 * n; // x, y read and written

@@ -288,7 +288,7 @@ def test_reasoning(start, tmp_path):
     assert plain["type"] == "message" and plain["content"][0]["text"]
 
 
-# What Codex sends besides functions (facts of public traffic; the bodies are ours).
+# Codex sends these besides functions (facts of public traffic; the bodies are ours).
 DIGITS = {"type": "custom", "name": "dial", "description": "Dials.", "format": {"type": "grammar", "syntax": "regex", "definition": "[0-9]{3}-[0-9]{2}"}}
 PATCH = {"type": "custom", "name": "apply_patch", "format": {"type": "grammar", "syntax": "lark", "definition": 'start: "a"+'}}
 DOCS = {"type": "namespace", "name": "mcp__docs", "description": "Documents.", "tools": [{**WEATHER, "name": "lookup"}]}

@@ -250,7 +250,7 @@ one() {
     done
     start 95 "two processes on one device" timeout 20 bin/test_processes
     finish
-    start 175 "real shapes 8b" env QUIRE_RUN=test_8b "QUIRE_THREADS=$threads" bin/test_real_shapes # mostly the processors'
+    start 175 "real shapes 8b" env QUIRE_RUN=test_8b "QUIRE_THREADS=$threads" bin/test_real_shapes # mostly the CPUs'
     run 175 steps bin/bench_cuda "$work/1-steps" --only brief "${tiny[@]}"
     finish
     wait $making || true

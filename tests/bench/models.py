@@ -293,7 +293,7 @@ def scaling(report):
 
 def markdown(report):
     m = report["machine"]
-    out = [f"{m['cpu']}, {m['cpus']} processors, load {m['load']:.1f} at the start, {report['date'][:10]}, commit "
+    out = [f"{m['cpu']}, {m['cpus']} CPUs, load {m['load']:.1f} at the start, {report['date'][:10]}, commit "
            f"{report['commit']}; `{report['command']}`", ""]
     names = sorted({name for r in report["results"] for name in r["peers"]})
     head = ["model", "type", "work", "tokens/s", "ms", "GB/s", "GOP/s", "of roofline", "of best"] + [f"{n}, tokens/s (speed-up over it)" for n in names]
@@ -327,7 +327,7 @@ def arguments():
     p.add_argument("--models", type=words, help=f"of {known}; default: {','.join(DEFAULT_MODELS)}")
     p.add_argument("--layers", type=int, default=0, metavar="N", help="of each model only so many; 0: all")
     p.add_argument("--types", type=words, help=f"of {','.join(make_gguf.TYPES)}; default: {','.join(DEFAULT_TYPES)}")
-    p.add_argument("--threads", type=int, default=0, help="0: all processors")
+    p.add_argument("--threads", type=int, default=0, help="0: all CPUs")
     p.add_argument("--scale-from", type=int, default=1, metavar="N", help="rows of N threads beside --threads; 0: none")
     p.add_argument("--variant", default="auto", help="as quire --cpu-variant")
     p.add_argument("--kv-cache-dtype", default="auto")

@@ -248,7 +248,7 @@ def better(ours, theirs, more):
 
 def markdown(a, report):
     m = report["machine"]
-    out = [f"{m['cpu']}, {m['cpus']} processors, load {m['load']:.1f} at the start, {report['date'][:10]}, commit "
+    out = [f"{m['cpu']}, {m['cpus']} CPUs, load {m['load']:.1f} at the start, {report['date'][:10]}, commit "
            f"{report['commit']}; `{report['command']}`", ""]
     names = sorted(a.servers)
     out.append("| " + " | ".join(["model", "type", "work", "unit", "quire", "of roofline", *[f"{n} (speed-up over it)" for n in names]]) + " |")

@@ -1,4 +1,4 @@
-// Steps of models at their real sizes, on a device of 132 processors and as much memory as an H100 or two: every launch of
+// Steps of models at their real sizes, on a device of 132 SMs and as much memory as an H100 or two: every launch of
 // them is one that a device takes. The device is dry (rt_test_dry()): no kernel runs and no memory is touched, so that seconds
 // are enough. A model has two of its layers; the pages of a layer are as many as with all of them.
 #include "harness.h"

@@ -1,5 +1,5 @@
 #!/bin/sh
-# usage: run.sh [--all] MPIRUN PROCESSES PROGRAM …: one machine, any user, more processes than processors, no network.
+# usage: run.sh [--all] MPIRUN PROCESSES PROGRAM …: one machine, any user, more processes than CPUs, no network.
 # --all: passes when every process says ", 0 failures", whatever mpirun thinks of how they ended.
 set -eu
 all=

@@ -1,4 +1,5 @@
-// Reads values of results and makes the rows of a comparison, for the table (compare.c) and the page (html.c). One thread.
+// Reads values of results and makes the rows of a comparison, for the table (compare.c) and the page (html.c). One
+// thread.
 #pragma once
 
 #include "buf.h"

@@ -26,9 +26,9 @@ int settings_block_size(const struct model_config *model, enum dtype kv_dtype);
 void settings_batch(struct engine_config *c, bool gpu, bool encoder, int *max_model_len);
 
 // Compares the settings that must be equal in all processes: those on which bits and shapes depend. Threads, the
-// instruction set and the file's path may differ. All processes call both functions in the same order, and get the same
-// status. Without processes (p NULL) it is STATUS_OK. STATUS_INVALID: the message names process, setting and both
-// values.
+// instruction set and the file's path may differ. All processes call both functions in the same order, and get the
+// same status. Without processes (p NULL) it is STATUS_OK. STATUS_INVALID: the message names process, setting and
+// both values.
 enum status settings_compare_flags(struct processes *p, const struct engine_config *c, struct err *err);
 
 struct model_settings {

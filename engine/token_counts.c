@@ -48,8 +48,8 @@ struct token_count *token_counts_find(struct token_counts *c, token_id token) {
     return entry(c, token);
 }
 
-// The token taken back is the last that was added. If it was new, its entry is the last of the list, and no other entry
-// was put behind its place in the index.
+// The token taken back is the last that was added. If it was new, its entry is the last of the list, and no other
+// entry was put behind its place in the index.
 void token_counts_take_back(struct token_counts *c, token_id token) {
     if (!c->list)
         return;

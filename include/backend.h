@@ -137,8 +137,8 @@ static inline void backend_vocab_rows(int vocab, int rank, int world, int *begin
 // The first expert of segment i of 8; a rank holds the experts of 8 / world segments.
 static inline int backend_expert_bound(int experts, int i) { return (int)((int64_t)experts * i / 8); }
 
-// The ranks of a stage hand over n values of the residual stream. Rank r transfers values [r * part, r * part + count);
-// part is a multiple of 4.
+// The ranks of a stage hand over n values of the residual stream. Rank r transfers values [r * part, r * part +
+// count); part is a multiple of 4.
 static inline size_t backend_resid_part(size_t n, int world) {
     return ((n + (size_t)world - 1) / (size_t)world + 3) / 4 * 4;
 }
@@ -353,14 +353,14 @@ struct backend_ops {
     //   e = (norm(P·resid / sqrt(D)) + row * sqrt(P)) / sqrt(2)
     // With AltUp also its other streams (kernels/README.md, rule 23).
     void (*embed)(struct device *dev, const struct model *model, const struct step *step);
-    // Begins a layer of a model with AltUp (NULL: the device refuses such models), whose streams are x[0] = resid, x[1], …
-    // (rule 23):
+    // Begins a layer of a model with AltUp (NULL: the device refuses such models), whose streams are x[0] = resid,
+    // x[1], … (rule 23):
     //   x[i] += sum over j of c[i][j] * x[j]      the layer's prediction
     //   l = norm(B·A·norm(resid))                 LAuReL's term, for attn_out()
     void (*layer_in)(struct device *dev, const struct layer *layer, const struct step *step);
-    // norm, QKV GEMM, bias, QK norm, RoPE (in the order of the layer's qk_norm), temperature; writes k and v, if the layer
-    // has them, to the slots of its group.
-    // ATTN_LATENT: norm, GEMM, norms of the latents, queries absorbed, RoPE; writes the latent with its key there.
+    // norm, QKV GEMM, bias, QK norm, RoPE (in the order of the layer's qk_norm), temperature; writes k and v, if the
+    // layer has them, to the slots of its group. ATTN_LATENT: norm, GEMM, norms of the latents, queries absorbed,
+    // RoPE; writes the latent with its key there.
     void (*qkv)(struct device *dev, const struct layer *layer, const struct step *step);
     void (*attn_prefill)(struct device *dev, const struct layer *layer, const struct step *step);
     void (*attn_decode)(struct device *dev, const struct layer *layer, const struct step *step);
@@ -368,13 +368,14 @@ struct backend_ops {
     //   resid += residual_scale * post_norm(y + bias)      BLOCK_SUM_NORM: post_norm(resid + residual_scale * (y + bias))
     // each where the layer has it. ATTN_LATENT: attention is the values that the heads make of it.
     void (*attn_out)(struct device *dev, const struct layer *layer, const struct step *step);
-    // Layers with a mix_spec have these (NULL: the device refuses such layers). mix(): norm, the input GEMMs, convolution,
-    // recurrence, output gate; reads and writes the page of each sequence's state. It comes before qkv() and mix_out()
-    // after attn_out(): if a layer has both, both start from the same residual stream. mix_out(): as attn_out().
+    // Layers with a mix_spec have these (NULL: the device refuses such layers). mix(): norm, the input GEMMs,
+    // convolution, recurrence, output gate; reads and writes the page of each sequence's state. It comes before qkv()
+    // and mix_out() after attn_out(): if a layer has both, both start from the same residual stream. mix_out(): as
+    // attn_out().
     void (*mix)(struct device *dev, const struct layer *layer, const struct step *step);
     void (*mix_out)(struct device *dev, const struct layer *layer, const struct step *step);
-    // norm, gate and up GEMM, bias, activation; with experts also the routing, gate and up of those chosen. Parallel blocks
-    // take the residual stream before attn_out().
+    // norm, gate and up GEMM, bias, activation; with experts also the routing, gate and up of those chosen. Parallel
+    // blocks take the residual stream before attn_out().
     void (*ffn_in)(struct device *dev, const struct layer *layer, const struct step *step);
     // as attn_out(), with the down matrix; with ffn.own_norms it adds post_norm(norm(shared) + norm(experts))
     void (*ffn_out)(struct device *dev, const struct layer *layer, const struct step *step);
@@ -383,9 +384,9 @@ struct backend_ops {
     //   resid *= layer_scale
     // AltUp first corrects its streams; G takes resid * stream_scale, and the result is added to the other streams.
     void (*layer_out)(struct device *dev, const struct layer *layer, const struct step *step);
-    // Final norm and logits of the logits rows, bias, entries, mask, sampling, log-probabilities. AltUp takes the mean of its
-    // streams, each scaled to the first one's magnitude. With ranks each computes its rows of the head; all get the same
-    // results. Without a head (pooling): hidden alone, of the logits rows.
+    // Final norm and logits of the logits rows, bias, entries, mask, sampling, log-probabilities. AltUp takes the
+    // mean of its streams, each scaled to the first one's magnitude. With ranks each computes its rows of the head;
+    // all get the same results. Without a head (pooling): hidden alone, of the logits rows.
     void (*head)(struct device *dev, const struct model *model, const struct step *step);
     // Stages: the residual stream of the step's rows, (T, D) f32, out of this device for the next stage's,
     // which takes it in place of embed(). A stage that is not the last exports it in place of head(). dst is

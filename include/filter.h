@@ -1,4 +1,5 @@
-// Filters, which forbid some of the next tokens, and drafters, which guess them; and the tokens' texts, as both see them.
+// Filters, which forbid some of the next tokens, and drafters, which guess them; and the tokens' texts, as both see
+// them.
 #pragma once
 
 #include "token.h"
@@ -12,8 +13,8 @@ extern "C" {
 
 enum { MAX_DRAFTS = 8 }; // tokens of one request that a step verifies
 
-// A filter's answer about a mask. MORE: it is not whole yet, ask again. LIMIT: it will never be whole, it takes too much
-// work.
+// A filter's answer about a mask. MORE: it is not whole yet, ask again. LIMIT: it will never be whole, it takes too
+// much work.
 enum mask_result { MASK_DONE, MASK_MORE, MASK_LIMIT };
 
 // A grammar: which tokens may come next. Owned by the request; never called by the scheduler. request_free()

@@ -193,13 +193,13 @@ struct kv_ending {
     int same;
     token_id other; // the other block's token behind those
 };
-// Explains where the prefix match of tokens[0..n) ends: the first `cached`, whose hash is `parent`, are the longest prefix
-// that hits. If the full groups have more, it names the page that the other groups lack to serve as much. Never
-// KV_END_DIFFERS. seq: as of kv_seq_chain().
+// Explains where the prefix match of tokens[0..n) ends: the first `cached`, whose hash is `parent`, are the longest
+// prefix that hits. If the full groups have more, it names the page that the other groups lack to serve as much.
+// Never KV_END_DIFFERS. seq: as of kv_seq_chain().
 struct kv_ending kv_explain(const struct kv_cache *kv, struct kv_seq *seq, struct kv_hash parent,
                             const token_id *tokens, int cached, int n);
-// If e is KV_END_NEW: looks, in one pass over the pool, for the block behind the prefix that has most in common with the
-// block of these tokens.
+// If e is KV_END_NEW: looks, in one pass over the pool, for the block behind the prefix that has most in common with
+// the block of these tokens.
 void kv_compare(const struct kv_cache *kv, struct kv_hash parent, const token_id *tokens,
                 struct kv_ending *e);
 

@@ -1,5 +1,5 @@
-// A step as the scheduler plans it, and its outcome as the engine returns it. Values; the plan belongs to the scheduler
-// and is valid until it is resolved, the outcome to the engine and valid until the next but one launch.
+// A step as the scheduler plans it, and its outcome as the engine returns it. Values; the plan belongs to the
+// scheduler and is valid until it is resolved, the outcome to the engine and valid until the next but one launch.
 #pragma once
 
 #include "request.h"
@@ -49,8 +49,8 @@ static inline int plan_max_samples(int max_running) {
 // Why an item gave no token. Its request ends with FINISH_ERROR, FINISH_FORBIDDEN, FINISH_LIMIT; or its mask is late (S16).
 enum item_failure { ITEM_GOOD, ITEM_NOT_FINITE, ITEM_FORBIDDEN, ITEM_LIMIT, ITEM_LATE };
 
-// The tokens of a step, in the order of its plan. An item that needs a token has 1 + the number of its leading drafts that
-// were right; others have none.
+// The tokens of a step, in the order of its plan. An item that needs a token has 1 + the number of its leading drafts
+// that were right; others have none.
 struct outcome {
     const int32_t *start;   // (num_items + 1) into tokens
     const token_id *tokens; // (start[num_items])

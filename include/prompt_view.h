@@ -1,5 +1,5 @@
-// Explains a prompt without running it: how much of it is cached, why no more is, and when its first token would come; or
-// how it was when a request began. Asked as engine_view.h says.
+// Explains a prompt without running it: how much of it is cached, why no more is, and when its first token would
+// come; or how it was when a request began. Asked as engine_view.h says.
 #pragma once
 
 #include "service.h"

@@ -21,8 +21,8 @@ enum { MAX_STOP_TOKENS = 64, MAX_LOGIT_BIAS = 1024 };
 
 enum request_state { REQUEST_NEW, REQUEST_WAITING, REQUEST_RUNNING, REQUEST_FINISHED };
 
-// Why a request ended. CANCELLED: the client left; ERROR: the engine failed it (non-finite logits, device); FORBIDDEN:
-// the request allows no token to come next; LIMIT: its filter's mask takes too much work.
+// Why a request ended. CANCELLED: the client left; ERROR: the engine failed it (non-finite logits, device);
+// FORBIDDEN: the request allows no token to come next; LIMIT: its filter's mask takes too much work.
 enum finish_reason {
     FINISH_NONE,
     FINISH_STOP,
@@ -51,8 +51,8 @@ struct stop_matcher {
     void (*free)(void *state);
 };
 
-// A client's parameters of a request; the argument of request_new(), which copies everything that pointers name except
-// filter, matcher and drafter: it takes these over.
+// A client's parameters of a request; the argument of request_new(), which copies everything that pointers name
+// except filter, matcher and drafter: it takes these over.
 struct request_params {
     uint64_t id;            // unique for the life of the service
     const token_id *prompt; // (num_prompt)

@@ -1,5 +1,5 @@
-// Turns a request's own tokens into additions to the next logits: DRY, repeated n-grams, bad words. On the host, once for
-// all backends.
+// Turns a request's own tokens into additions to the next logits: DRY, repeated n-grams, bad words. On the host, once
+// for all backends.
 #pragma once
 
 #include "token_counts.h"
@@ -33,8 +33,8 @@ static inline bool token_history_on(const struct token_history_params *p) {
 void token_history_adjust(struct token_counts *c, const struct token_history_params *p,
                           const token_id *tokens, int n, int32_t *scratch);
 
-// Finds the sequences whose tokens but the last end the output: writes their last tokens, returns how many. out has room
-// for one token per sequence.
+// Finds the sequences whose tokens but the last end the output: writes their last tokens, returns how many. out has
+// room for one token per sequence.
 int token_history_banned(const token_id *sequences, const token_id *output, int n, token_id *out);
 
 #ifdef __cplusplus

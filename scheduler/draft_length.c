@@ -4,8 +4,9 @@ static const int bounds[DRAFT_COSTS] = {1,  2,  3,  4,   5,   6,   7,   8,   9, 
                                         12, 14, 16, 20,  24,  28,  32,  40,  48,  56,
                                         64, 80, 96, 112, 128, 160, 192, 224, 256, 1 << 30};
 
-// Much later a step may cost less than it did, and drafts may be right more often. A cost therefore decays by COST_DECAY a
-// step, by MAX_COST_DECAY at most, and a request's record by RECORD_DECAY, so that now and then one step tries it again.
+// Much later a step may cost less than it did, and drafts may be right more often. A cost therefore decays by
+// COST_DECAY a step, by MAX_COST_DECAY at most, and a request's record by RECORD_DECAY, so that now and then one step
+// tries it again.
 static const double COST_DECAY = 1e-4, MAX_COST_DECAY = 0.2, RECORD_DECAY = 0.98, FORGET = 0.9,
                     PRIOR_WEIGHT = 2;
 enum { MOST_DRAFTS = 32 }; // of a step: beyond it the rows are no more for nothing
@@ -52,7 +53,8 @@ void draft_length_weigh(struct draft_length *d, int tokens, int64_t ns) {
     d->drafted = 0;
 }
 
-// Predicts the ns of a step of `rows` rows; if so many were never measured, those of the largest measured number below.
+// Predicts the ns of a step of `rows` rows; if so many were never measured, those of the largest measured number
+// below.
 static double cost_of(const struct draft_length *d, const struct draft_cost *costs, int rows) {
     int known = bucket_of(rows);
     while (known > 0 && costs[known].count == 0)

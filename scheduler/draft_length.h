@@ -41,14 +41,14 @@ void draft_length_measured(struct draft_length *d, int rows, int64_t ns);
 // A step of the draft model took ns for so many tokens.
 void draft_length_drafted(struct draft_length *d, int tokens, int64_t ns);
 
-// Weighs the gain of the draft model's drafts for a step of decodes alone, which gave `tokens` and took `ns`, against the
-// time that drafting took. While it has lost more than a small fraction of all time its drafts are not chosen.
+// Weighs the gain of the draft model's drafts for a step of decodes alone, which gave `tokens` and took `ns`, against
+// the time that drafting took. While it has lost more than a small fraction of all time its drafts are not chosen.
 void draft_length_weigh(struct draft_length *d, int tokens, int64_t ns);
 
 // A step found `right` of num_drafts >= 1 leading drafts of a request right.
 void draft_length_verified(struct draft_length *d, struct draft_rate *rate, int num_drafts, int right);
 
-// Chooses how many leading drafts of each offer a step with num_rows rows besides drafts should verify. The draft model's
-// time to make them counts. Its time to catch up with a request counts less the more output the request has, since it is
-// likely to give as much again.
+// Chooses how many leading drafts of each offer a step with num_rows rows besides drafts should verify. The draft
+// model's time to make them counts. Its time to catch up with a request counts less the more output the request has,
+// since it is likely to give as much again.
 void draft_length_choose(struct draft_length *d, int num_rows, struct draft_offer *offers, int num_offers);

@@ -11,7 +11,8 @@ enum { PACE_MIN_CHUNK = 16 };
 struct pace {
     int64_t target_ns; // between two tokens of a stream; 0: max_chunk always
     int max_chunk;     // the most, whatever the time
-    // Recent averages, 0: not measured. ns of a step that only decodes, its number of decodes, and ns of one token more.
+    // Recent averages, 0: not measured. ns of a step that only decodes, its number of decodes, and ns of one token
+    // more.
     double decode_ns, num_decode, token_ns;
 };
 

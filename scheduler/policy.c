@@ -11,8 +11,8 @@
 // hashing that a step does for requests that it does not start.
 enum { MAX_DEFERRED = 32 };
 
-// S13: prompts get at least MIN_PART tokens of a step; their backlog is cut into at least PARTS micro-batches for each plan
-// in flight.
+// S13: prompts get at least MIN_PART tokens of a step; their backlog is cut into at least PARTS micro-batches for
+// each plan in flight.
 enum { MIN_PART = 64, PARTS = 4 };
 
 static int64_t min_int64(int64_t a, int64_t b) { return a < b ? a : b; }

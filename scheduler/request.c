@@ -46,8 +46,9 @@ static bool has_penalty(const struct sampling_params *p) {
     return p->repetition_penalty != 1 || p->frequency_penalty != 0 || p->presence_penalty != 0;
 }
 
-// The draft model's copy of a request: the same tokens, sampled by the same random numbers. It has no options about single
-// tokens, such as biases and penalties: the draft model may have another vocabulary, and drafts need not be right.
+// The draft model's copy of a request: the same tokens, sampled by the same random numbers. It has no options about
+// single tokens, such as biases and penalties: the draft model may have another vocabulary, and drafts need not be
+// right.
 static struct request *draft_copy(const struct request_params *p, int block_size) {
     struct request_params copy = {.id = p->id,
                                   .prompt = p->prompt,

@@ -354,8 +354,8 @@ static void *service_run(void *arg) {
         bool idle = num_in_flight(s) == 0;
         if (!idle)
             finish_step(s);
-        // With no step in flight every plan has a request, so no request is left, or a mask is late. After a device failure no
-        // plan is made.
+        // With no step in flight every plan has a request, so no request is left, or a mask is late. After a device
+        // failure no plan is made.
         CHECK(!idle || atomic_load(&s->dead) || sched_idle(s->sched) || sched_num_late(s->sched) > 0);
         publish_stats(s);
         if (s->config.notify)

@@ -10,9 +10,9 @@ struct adapter_file {                // start it zeroed
     void *memory;                    // which they lie in
 };
 
-// Reads and checks an adapter for a model: names, shapes, types, finite values, ranks up to max_rank, so that its size
-// is bounded by the model's. STATUS_FORMAT, STATUS_IO, STATUS_NOMEM; adapter_file_free() is right in any case. Any
-// thread.
+// Reads and checks an adapter for a model: names, shapes, types, finite values, ranks up to max_rank, so that its
+// size is bounded by the model's. STATUS_FORMAT, STATUS_IO, STATUS_NOMEM; adapter_file_free() is right in any case.
+// Any thread.
 enum status adapter_file_read(struct adapter_file *a, const char *path, const struct model_config *model,
                               int max_rank, struct err *err);
 void adapter_file_free(struct adapter_file *a);

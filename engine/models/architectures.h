@@ -275,7 +275,8 @@ extern const struct extra_tensor arch_extras[];
 // NULL: unknown. len: of the name.
 const struct arch *arch_find(const char *name, size_t len);
 const struct arch *arch_at(int i); // NULL behind the last
-// ": ..." with what Quire lacks for a well-known architecture, or model_type of folders, that it does not know; else "".
+// ": ..." with what Quire lacks for a well-known architecture, or model_type of folders, that it does not know; else
+// "".
 const char *arch_lacks(const char *name, size_t len);
 
 // Whether its files may have a hyperparameter with `of_some`, or must.
@@ -291,8 +292,8 @@ const struct weight_slot *arch_slot_at(const struct arch *a, size_t field);
 // The slot of a role, the first one.
 const struct weight_slot *arch_slot(const struct arch *a, enum weight_role role);
 enum { TENSOR_NAME_BYTES = 64, FUSED_PART = -1 };
-// The file's name of a part of a slot, or of its bias; part FUSED_PART: the tensor of all parts. layer: ignored outside
-// the layers. Returns buf.
+// The file's name of a part of a slot, or of its bias; part FUSED_PART: the tensor of all parts. layer: ignored
+// outside the layers. Returns buf.
 const char *arch_tensor_name(const struct weight_slot *s, int part, bool bias, int layer,
                              char buf[TENSOR_NAME_BYTES]);
 

@@ -1,4 +1,5 @@
-// Shared by the parts of model_config.c: a configuration while it is read. Functions that return false have set r->err.
+// Shared by the parts of model_config.c: a configuration while it is read. Functions that return false have set
+// r->err.
 #pragma once
 
 #include "architectures.h"

@@ -11,7 +11,8 @@
 // key, what was expected, and what was found.
 enum status model_config_read(const struct model_file *f, struct model_config *config, struct err *err);
 
-// The template of a reranker's prompt, with {query} and {document} in it: (len) valid as long as the file; NULL: none.
+// The template of a reranker's prompt, with {query} and {document} in it: (len) valid as long as the file; NULL:
+// none.
 const char *model_config_rank_template(const struct model_file *f, size_t *len);
 
 // Reads the keys general.sampling.*; one of another type counts as absent.

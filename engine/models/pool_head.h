@@ -1,5 +1,5 @@
-// Turns a pooled hidden state into the vector of a request, on the host: the classifier of a reranker, or the dense modules
-// behind a sentence-transformers model.
+// Turns a pooled hidden state into the vector of a request, on the host: the classifier of a reranker, or the dense
+// modules behind a sentence-transformers model.
 #pragma once
 
 #include "model.h"

@@ -37,7 +37,8 @@ enum status weights_check(const struct model_config *config, const struct model_
 void weights_blocks(const struct model_config *config, const struct model_file *f, enum dtype floats,
                     struct shard_blocks *blocks);
 
-// The type that a layer's down matrix is loaded as with `floats`: ranks cut its gate and up at its blocks. F32: it has none.
+// The type that a layer's down matrix is loaded as with `floats`: ranks cut its gate and up at its blocks. F32: it
+// has none.
 enum dtype weights_down_dtype(const struct model_config *config, const struct model_file *f,
                               enum dtype floats, int layer);
 

@@ -312,7 +312,8 @@ static const struct tokenizer_kind *const kinds[] = {
     &tokenizer_wordpiece, &tokenizer_unigram, &tokenizer_unigram_json, &tokenizer_wordpiece_json,
     &tokenizer_none};
 
-// The kind that the keys model and pre name together: some vocabularies named gpt2 spell a space as U+2581, as Gemma 4's.
+// The kind that the keys model and pre name together: some vocabularies named gpt2 spell a space as U+2581, as Gemma
+// 4's.
 static const struct tokenizer_kind *find_kind(const struct model_file *f, struct text_view model,
                                               struct err *err) {
     struct text_view pre = {"", 0};

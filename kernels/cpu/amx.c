@@ -1,15 +1,15 @@
-// GEMM and attention on AMX's matrix tiles; the rest of its table is AVX-512's. Compiled with the options of both whatever
-// the other files are compiled for; with AMX_EMULATED, for tests, tiles are plain C.
+// GEMM and attention on AMX's matrix tiles; the rest of its table is AVX-512's. Compiled with the options of both
+// whatever the other files are compiled for; with AMX_EMULATED, for tests, tiles are plain C.
 //
 // BF16: a packed panel already is what the instruction takes as B: a row of a tile is a bf16 pair of each of the panel's 16
 // rows. A is some tokens' activations, where they lie. Sums stay in tiles over all of a piece of K, in an order of their own
 // (kernels/README.md, rule 2), so every number of tokens goes this way.
 //
 // Quantised types, of many tokens: a weight without its scale, and an activation q times d, have at most eight bits each, so
-// bf16 holds both, and the sum over a scale's 32 or 16 k is exact in any order: rule 4's bits. It leaves the tiles for
-// one fma with the scale. That needs weights as bf16, twice the room and two instructions for three of them: some k of two
-// panels are unpacked at a time, which stay in the L1 cache while all tokens pass. Tiles of bytes would need no unpacking
-// for Q8_0, but three operations in place of the one, and half of each MMA would be zeros.
+// bf16 holds both, and the sum over a scale's 32 or 16 k is exact in any order: rule 4's bits. It leaves the tiles
+// for one fma with the scale. That needs weights as bf16, twice the room and two instructions for three of them: some
+// k of two panels are unpacked at a time, which stay in the L1 cache while all tokens pass. Tiles of bytes would need
+// no unpacking for Q8_0, but three operations in place of the one, and half of each MMA would be zeros.
 #include "amx_tiles.h"
 #include "vec_avx512.h"
 
@@ -200,8 +200,8 @@ static void gemm_bf16(const struct gemm_tile *job) {
 // 32 k each that are unpacked at a time
 enum { CHUNK = 8 };
 
-// Weights of two panels as rows of B, with the scales and offsets of each MMA (32 k, or the half that has a scale of its
-// own).
+// Weights of two panels as rows of B, with the scales and offsets of each MMA (32 k, or the half that has a scale of
+// its own).
 struct unpacked {
     _Alignas(64) uint16_t w[TILE_PANELS][CHUNK][PAIRS][2 * LANES];
     float scale[TILE_PANELS][2 * CHUNK][LANES], offset[TILE_PANELS][2 * CHUNK][LANES];
@@ -308,8 +308,8 @@ struct chunk_job {
     STEP(2, 0)                                                                                               \
     STEP(3, 1)
 
-// Computes all groups and panels of a chunk, each of a multiple of IN_FLIGHT MMAs, as one pipeline: the first IN_FLIGHT of
-// one are issued while the last of the one before are accumulated.
+// Computes all groups and panels of a chunk, each of a multiple of IN_FLIGHT MMAs, as one pipeline: the first
+// IN_FLIGHT of one are issued while the last of the one before are accumulated.
 INLINE void chunk_dots(struct chunk_job *job, const enum dtype type) {
     const size_t num_halves = has_halves(type) ? 2 : 1, x_step = TILE_BYTES / num_halves,
                  w_step = PAIRS * x_step, ldx = job->ldx;

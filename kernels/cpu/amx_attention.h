@@ -9,8 +9,8 @@ enum { HALF_PAIRS = PAIRS / 2, STRIPE = 4 };
 _Static_assert((int)HALF_PAIRS == ATTN_TILE / 2 && (int)STRIPE == STEP_TILES,
                "a tile of values; tiles 0 to 3 are sums");
 
-// B of an MMA: `rows` of 8 rows of n of 16 pairs each, `stride` bytes from row to row. Whole rows of bf16 are read as they
-// lie; others are copied to `wide` as bf16, with zeros for missing rows and pairs.
+// B of an MMA: `rows` of 8 rows of n of 16 pairs each, `stride` bytes from row to row. Whole rows of bf16 are read as
+// they lie; others are copied to `wide` as bf16, with zeros for missing rows and pairs.
 INLINE const void *load_pairs(uint16_t (*wide)[2 * LANES], const char *from, size_t *stride, int rows, int n,
                               const enum dtype dtype) {
     if (dtype == DTYPE_BF16 && rows >= HALF_PAIRS && n >= LANES)

@@ -1,5 +1,5 @@
-// GEMM of bf16 by f32 fma, for CPUs whose vdpbf16ps takes longer than the two fma of rule 2 that it computes: Intel's.
-// Compiled as avx512.c is, whose table has everything else; the bits are the same.
+// GEMM of bf16 by f32 fma, for CPUs whose vdpbf16ps takes longer than the two fma of rule 2 that it computes:
+// Intel's. Compiled as avx512.c is, whose table has everything else; the bits are the same.
 #include "vec_avx512.h"
 
 #define CPU_CONSTANT_TILES 1

@@ -373,8 +373,8 @@ INLINE int step_number(const int i, const int half, const int count) {
 }
 
 #if LANE_DOTS
-// Dots of a block of 32, or of a half of it, if an instruction takes any quad of a register: two steps share one load of a
-// token's activations.
+// Dots of a block of 32, or of a half of it, if an instruction takes any quad of a register: two steps share one load
+// of a token's activations.
 INLINE void dots_wide(struct block_dots *d, const struct tile_weights *p, const struct tile_args *a,
                       int block, const int nv, const int n, const int half, const int count,
                       const enum dtype type) {
@@ -432,8 +432,8 @@ INLINE int narrow_steps(const enum dtype t) {
     }
 }
 
-// The same if the dot of two quads is two sums of two, of 16 bits: several are added before they are widened. The start of
-// a token's dots is read at the end, when registers are free.
+// The same if the dot of two quads is two sums of two, of 16 bits: several are added before they are widened. The
+// start of a token's dots is read at the end, when registers are free.
 INLINE void dots_narrow(struct block_dots *d, const struct tile_weights *p, const struct tile_args *a,
                         int block, const int nv, const int n, const int half, const int count,
                         const enum dtype type) {

@@ -1,5 +1,5 @@
-// Prefetches and the softmax of attention, for every way of multiplying queries with keys and probabilities with values
-// (rules 6 and 9 of kernels/README.md).
+// Prefetches and the softmax of attention, for every way of multiplying queries with keys and probabilities with
+// values (rules 6 and 9 of kernels/README.md).
 #pragma once
 
 #include "body_math.h"

@@ -601,7 +601,8 @@ static void add_partial(struct device *dev, const struct layer *experts, const f
     pool_run(dev->pool, add_worker, &job, n > 1 << 15);
 }
 
-// Adds to the residual stream: w's output for h, summed by the tree; the output of the adapters of `target`; the bias, once.
+// Adds to the residual stream: w's output for h, summed by the tree; the output of the adapters of `target`; the
+// bias, once.
 static void add_projection(struct device *dev, const float *h, const struct layer *layer,
                            enum adapter_target target, const struct weight *w, const struct weight *post_norm,
                            const struct step *step) {

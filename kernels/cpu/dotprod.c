@@ -1,4 +1,5 @@
-// The table for NEON with ARMv8.2's dot products of bytes: compiled with that option whatever the rest is compiled for.
+// The table for NEON with ARMv8.2's dot products of bytes: compiled with that option whatever the rest is compiled
+// for.
 #define CPU_DOTPROD 1
 #include "vec_neon.h"
 

@@ -1,5 +1,5 @@
-// GEMM over panels of packed weights: divides it among threads, in order, into tiles (two panels times some tokens), and
-// finishes their sums. The arithmetic is body_gemm.h's.
+// GEMM over panels of packed weights: divides it among threads, in order, into tiles (two panels times some tokens),
+// and finishes their sums. The arithmetic is body_gemm.h's.
 #include "device.h"
 #include "log.h"
 
@@ -166,8 +166,8 @@ static int piece_begin(const struct weight_part *p, int i, int n) {
     return i == n ? p->num_blocks : p->cols / PIECE_UNIT * i / n * (PIECE_UNIT / p->block);
 }
 
-// Prefetches of a tile on a piece of K: all tiles together prefetch that piece of the next pair of panels, the first tiles
-// that of the first panel, the rest that of the second
+// Prefetches of a tile on a piece of K: all tiles together prefetch that piece of the next pair of panels, the first
+// tiles that of the first panel, the rest that of the second
 static struct prefetch prefetch_of_piece(const struct weight_part *p, const char *w, const int *bounds,
                                          int tile, int num_tiles) {
     const int shares = num_tiles < MAX_SHARES ? (num_tiles + 1) / 2 : MAX_SHARES / 2, panel = tile / shares;

@@ -1,5 +1,5 @@
-// The table for NEON with dot products of signed and unsigned bytes, and of bf16 (ARMv8.6): compiled with those options
-// whatever the rest is compiled for.
+// The table for NEON with dot products of signed and unsigned bytes, and of bf16 (ARMv8.6): compiled with those
+// options whatever the rest is compiled for.
 #define CPU_DOTPROD 1
 #define CPU_I8MM 1
 #include "vec_neon.h"

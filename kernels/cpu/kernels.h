@@ -170,12 +170,12 @@ struct prefetch {
     bool far; // of more tokens: into the L2 cache, not further; of floats in any case
 };
 
-// Tiles that follow each other on a pair of panels prefetch the next pair together, so that it comes from memory at an even
-// rate while this one is worked on; of many tiles the first MAX_SHARES do. Fewer than L1_SHARES of them would prefetch more
-// at once than the L1 cache can wait for, and stall, so they prefetch into L2. Tiles of few tokens are bound by memory: they
-// prefetch SOON bytes ahead, and near the end of the pair the beginning of the next; tiles that go through both panels at
-// once, in both. Types that unpack more slowly than Q8_0, and BF16, arrive faster SOON_MORE further ahead, for two tokens
-// into L2.
+// Tiles that follow each other on a pair of panels prefetch the next pair together, so that it comes from memory at
+// an even rate while this one is worked on; of many tiles the first MAX_SHARES do. Fewer than L1_SHARES of them would
+// prefetch more at once than the L1 cache can wait for, and stall, so they prefetch into L2. Tiles of few tokens are
+// bound by memory: they prefetch SOON bytes ahead, and near the end of the pair the beginning of the next; tiles that
+// go through both panels at once, in both. Types that unpack more slowly than Q8_0, and BF16, arrive faster SOON_MORE
+// further ahead, for two tokens into L2.
 enum { MAX_SHARES = 8, L1_SHARES = 6, FEW_TOKENS = 2, SOON = 4096, SOON_MORE = 4096 };
 
 // Values for all num_tiles of them, divided once because divisions take long. panel: bytes
@@ -222,8 +222,8 @@ struct gemm_tile {
     struct prefetch prefetch;
 };
 
-// By pointer, and no pair of words of it is copied as one right after it was written as two: the CPU would wait for all
-// stores before, which was 4 to 6 % of a GEMM's time.
+// By pointer, and no pair of words of it is copied as one right after it was written as two: the CPU would wait for
+// all stores before, which was 4 to 6 % of a GEMM's time.
 typedef void gemm_fn(const struct gemm_tile *tile);
 
 // One chunk of up to 256 tokens of one kv head against up to 8 queries. Positions are relative to the chunk.
@@ -337,8 +337,8 @@ struct cpu_kernels {
 extern const struct cpu_kernels cpu_kernels_scalar;
 #if defined(__x86_64__)
 extern const struct cpu_kernels cpu_kernels_avx2, cpu_kernels_avxvnni, cpu_kernels_avx512;
-// Other tables are copies of AVX-512's into which these put GEMMs of their own: of bf16 with the same bits (avx512fma.c), or
-// in an order of its own (amx.c). The last one is for tests.
+// Other tables are copies of AVX-512's into which these put GEMMs of their own: of bf16 with the same bits
+// (avx512fma.c), or in an order of its own (amx.c). The last one is for tests.
 void cpu_kernels_fill_avx512fma(struct cpu_kernels *k);
 void cpu_kernels_fill_amx(struct cpu_kernels *k);
 void cpu_kernels_fill_amx_emulated(struct cpu_kernels *k);

@@ -25,9 +25,9 @@ enum {
     INDEX_BITS = 24,
 };
 
-// The items left of a thread's partition: begin and end, above them their turn (the call of pool_run_items, in which all
-// threads take part). Every thread asks for items in every turn, so a range of another turn is of the last one, and the
-// whole partition is left.
+// The items left of a thread's partition: begin and end, above them their turn (the call of pool_run_items, in which
+// all threads take part). Every thread asks for items in every turn, so a range of another turn is of the last one,
+// and the whole partition is left.
 struct left {
     _Alignas(64) _Atomic uint64_t range;
 };

@@ -14,8 +14,8 @@ enum { ROWS = 16, TILE_FLOAT = 8 }; // tokens of a tile
 enum { ATTN_SUMS = 16 }; // of attention in registers
 enum { VECTOR_REGISTERS = 32 };
 #define TILE_VECTORS(n) 2 // of a tile of n tokens
-// Vectors of a tile of few tokens, of quantised weights and of BF16. F16 and F32 would wait for their sums more than for
-// memory.
+// Vectors of a tile of few tokens, of quantised weights and of BF16. F16 and F32 would wait for their sums more than
+// for memory.
 enum { TILE_VECTORS_FEW = 1, TILE_VECTORS_FEW_BF16 = 1 };
 struct rows {
     __m512 v;

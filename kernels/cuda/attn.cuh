@@ -86,8 +86,8 @@ template <int N> KD_FN void cap_scores(float (&s)[N][4], float scale, float soft
     }
 }
 
-// The term of a head's sink in the sum of its probabilities, relative to `max`; without sinks 0. If it overflows f32, the
-// head's output is 0.
+// The term of a head's sink in the sum of its probabilities, relative to `max`; without sinks 0. If it overflows f32,
+// the head's output is 0.
 KD_FN float sink_part(const float *sinks, int head, float max) {
     return sinks ? rescale(sinks[head] * LOG2_E, max) : 0;
 }

@@ -87,7 +87,8 @@ struct latent {
     struct activation q;          // (T, U) latents of queries, normalised
     struct activation key;        // (rows * H, n) queries
     struct activation out;        // (T * H, C) attention
-    // Lists for groups of 8, 16 and 32 slots. Groups of the first rows come first: num_groups[i] groups are i + 1 a head.
+    // Lists for groups of 8, 16 and 32 slots. Groups of the first rows come first: num_groups[i] groups are i + 1 a
+    // head.
     struct {
         int32_t *slots, *num_groups;
         struct cuda_expert_group *groups;
@@ -225,7 +226,8 @@ bool cuda_kv_whole_pages(const struct device *dev);   // a page lies in one piec
 size_t cuda_kv_array_bytes(const struct device *dev); // from keys or values of one of kv_layers to the next
 int cuda_kv_page_arrays(const struct device *dev);    // places of a page, those of keys and those of values
 int cuda_kv_page_scale(const struct device *dev, int group); // pieces of a page of a group, where it is one
-// The scales of an I8 cache for heads of this size; how many of them a page has for a spec, 0: an earlier spec has the size.
+// The scales of an I8 cache for heads of this size; how many of them a page has for a spec, 0: an earlier spec has
+// the size.
 float *cuda_kv_scales(const struct device *dev, int head_dim);
 size_t cuda_kv_page_scales(const struct device *dev, int spec);
 size_t cuda_kv_block_bytes(struct device *dev);

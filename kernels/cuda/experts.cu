@@ -1,5 +1,5 @@
-// Layers with experts (kernels/README.md, rule 20): routing of rows, slots by expert, and the weighted sum. The GEMMs are
-// gemm.cu's and gemm_staged.cu's.
+// Layers with experts (kernels/README.md, rule 20): routing of rows, slots by expert, and the weighted sum. The GEMMs
+// are gemm.cu's and gemm_staged.cu's.
 #include "gemm_common.cuh"
 
 enum { GROUP_THREADS = 512, COMBINE_THREADS = 128 };

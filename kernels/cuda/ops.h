@@ -113,8 +113,8 @@ struct cuda_scales {
     const float *row, *column; // (rows), (columns), or NULL: 1
 };
 
-// The activation after the GEMM of a feed-forward: out = act(gate) * up, or act(x). See struct cuda_gemm for the order
-// of columns.
+// The activation after the GEMM of a feed-forward: out = act(gate) * up, or act(x). See struct cuda_gemm for the
+// order of columns.
 struct cuda_act {
     const void *x; // (rows, ldx) f32, or bf16
     bool bf16;
@@ -441,8 +441,8 @@ struct cuda_qkv {
 };
 void cuda_qkv(struct rt *rt, const struct cuda_qkv *a);
 
-// The inputs of latent attention (kernels/README.md, rule 21): normalises the latent, rotates keys and queries, writes the
-// latent with its key to its slot and each query in one piece.
+// The inputs of latent attention (kernels/README.md, rule 21): normalises the latent, rotates keys and queries,
+// writes the latent with its key to its slot and each query in one piece.
 struct cuda_latent {
     const float *vector;              // (rows, C + r)
     const float *heads;               // (rows, H, n + r), of which r count
@@ -633,8 +633,8 @@ bool cuda_latent_fast(const struct cuda_kv *kv, int kv_lora);
 
 // ---- ranks: devices that read each other's memory (README, rules 12 to 14)
 
-// The barrier of a kernel with its twins on the other ranks. Every rank launches the same kernels, in the same order, with
-// as many blocks.
+// The barrier of a kernel with its twins on the other ranks. Every rank launches the same kernels, in the same order,
+// with as many blocks.
 struct cuda_peers {
     int rank, world;
     uint32_t *flags[COMM_MAX_SUM]; // of each rank, in its memory: (CUDA_BARRIER_BLOCKS, COMM_MAX_SUM)
@@ -753,7 +753,8 @@ struct cuda_sample {
     int begin, end, first_slice, num_slices, max_topk;
     struct cuda_topk *topk; // (num_rows); of ranks as cuda_gather() left it
 };
-// With ranks, before cuda_gather(): adjusts this rank's tokens of the rows that a local top-k samples, and finds the top-k.
+// With ranks, before cuda_gather(): adjusts this rank's tokens of the rows that a local top-k samples, and finds the
+// top-k.
 void cuda_local_topk(struct rt *rt, const struct cuda_sample *a);
 void cuda_sample(struct rt *rt, const struct cuda_sample *a);
 

@@ -329,7 +329,8 @@ void cuda_peers_sum(struct device *dev, const struct weight *w, float *y, bool a
         sum_by_nccl(dev, w, p->part + at, y + at, add, bias, rows - shot);
 }
 
-// Gathers rows by a sum: this rank has columns [begin, end) of each row and clears the rest, which the other ranks have.
+// Gathers rows by a sum: this rank has columns [begin, end) of each row and clears the rest, which the other ranks
+// have.
 static void gather_by_nccl(struct device *dev, float *x, int rows, int begin, int end, int ld) {
     cuda_clear(dev->rt, &(struct cuda_clear){x, ACT_DTYPE_F32, rows, 0, begin, ld});
     cuda_clear(dev->rt, &(struct cuda_clear){x, ACT_DTYPE_F32, rows, end, ld, ld});

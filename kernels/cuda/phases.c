@@ -415,8 +415,8 @@ static void compute_logits(struct device *dev, const struct weight *w, int n) {
                                           .softcap = dev->model.logit_softcap});
 }
 
-// The number of rows from r on that are sampled at once. If the step's entries do not all fit, uploads those of these rows
-// and waits for it: the next ones take their place.
+// The number of rows from r on that are sampled at once. If the step's entries do not all fit, uploads those of these
+// rows and waits for it: the next ones take their place.
 static int begin_rows(struct device *dev, const struct step *step, int r) {
     struct step_work *w = &dev->work;
     int n = min_int(w->num_rows - r, dev->head_rows);

@@ -6,10 +6,10 @@
 //
 // The barrier, block by block: a block sets a flag in the memory of every rank, which tells its twin there
 // that what its rank has made is there, and waits for theirs; then it reads; then the same again, so that
-// no rank writes what another still reads, or reads a sum before it is there. Flags only count up, from the value that
-// the block keeps in `epochs`: a CUDA graph needs no new arguments, and flags are never reset. A block that has
-// failed a barrier keeps an odd number: from then on it signals no arrival, as its rank's values are
-// wrong, and waits for no other. All blocks of a launch fit on a device at once.
+// no rank writes what another still reads, or reads a sum before it is there. Flags only count up, from the value
+// that the block keeps in `epochs`: a CUDA graph needs no new arguments, and flags are never reset. A block that has
+// failed a barrier keeps an odd number: from then on it signals no arrival, as its rank's values are wrong, and waits
+// for no other. All blocks of a launch fit on a device at once.
 #include "common.cuh"
 
 enum { PEER_THREADS = 512 };

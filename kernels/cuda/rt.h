@@ -119,8 +119,8 @@ struct rt_gemm {
     int m, n, k, ldx, ldw, ldy;
     enum rt_operand type; // of x and w
     bool add, bf16;       // bf16: y is, not f32; then nothing is added
-    // RT_E4M3: factors of groups of 128 columns, or NULL: x's (k / 128, m), and w's (k / 128, n) or, with w_blocks, of 128
-    // rows each (n / 128 rounded up, k / 128 rounded up to 4).
+    // RT_E4M3: factors of groups of 128 columns, or NULL: x's (k / 128, m), and w's (k / 128, n) or, with w_blocks,
+    // of 128 rows each (n / 128 rounded up, k / 128 rounded up to 4).
     const float *x_scale, *w_scale;
     bool w_blocks;
 };
@@ -139,8 +139,8 @@ static inline bool rt_gemm_is_aligned(const struct rt_gemm *g) {
 
 // For tests: the schedule that the emulator runs blocks by (emu.h). Nothing on a device.
 void rt_test_order(int order);
-// For tests: emulated devices opened from here on have so many SMs and bytes of memory, of which they touch none: they check
-// launches, complete queued work, and do nothing else. Nothing on a device.
+// For tests: emulated devices opened from here on have so many SMs and bytes of memory, of which they touch none:
+// they check launches, complete queued work, and do nothing else. Nothing on a device.
 void rt_test_dry(int num_sms, size_t memory);
 // For tests: copies to and from devices that were queued in this process so far. Zeros on a device.
 struct rt_copies {

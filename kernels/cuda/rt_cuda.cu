@@ -460,7 +460,8 @@ static struct gemm_plan *find_plan(struct rt *rt, const struct rt_gemm *g) {
     struct gemm_plan *p = &rt->plans[rt->num_plans++];
     *p = {};
     p->key = *g;
-    // cuBLASLt keeps sums of E4M3 in f32, as CUBLASLT_MATMUL_DESC_FAST_ACCUM is off unless set; scales are 1 unless set.
+    // cuBLASLt keeps sums of E4M3 in f32, as CUBLASLT_MATMUL_DESC_FAST_ACCUM is off unless set; scales are 1 unless
+    // set.
     static const cudaDataType_t types[] = {CUDA_R_16BF, CUDA_R_16F, CUDA_R_8F_E4M3}; // by enum rt_operand
     cudaDataType_t type = types[g->type];
     cublasOperation_t transposed = CUBLAS_OP_T;

@@ -33,8 +33,8 @@ static struct graph *free_place(struct device *dev) {
     return oldest;
 }
 
-// The graph of this step's bucket, or a place for it; NULL if a spec's splits are too many for one launch, or the entries
-// do not all fit.
+// The graph of this step's bucket, or a place for it; NULL if a spec's splits are too many for one launch, or the
+// entries do not all fit.
 static struct graph *find_graph(struct device *dev, int tokens) {
     struct graph key = {.num_tokens = tokens};
     if (!dev->work.one_launch || dev->work.entries_apart)

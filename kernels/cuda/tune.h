@@ -1,5 +1,5 @@
-// Constants that a measurement on a device may change, with the reasons for their values: arithmetic and ptxas, as none was
-// measured. All architectures share a value that names none. `bits`: another value gives rows other bits.
+// Constants that a measurement on a device may change, with the reasons for their values: arithmetic and ptxas, as
+// none was measured. All architectures share a value that names none. `bits`: another value gives rows other bits.
 #pragma once
 
 // ---- GEMM

@@ -54,8 +54,8 @@ KD_FN uint64_t kd_further(uint64_t descriptor, uint32_t bytes) { return descript
 
 #if defined(__CUDACC__) && defined(KD_WGMMA)
 
-// Makes this thread's finished stores and copies to shared memory visible to wgmma (those of other threads: after a barrier
-// behind it).
+// Makes this thread's finished stores and copies to shared memory visible to wgmma (those of other threads: after a
+// barrier behind it).
 KD_FN void kd_shared_fence() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 // Between what touched registers of a wgmma last and the first wgmma that has them.
 KD_FN void kd_wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }

@@ -278,8 +278,8 @@ static void fill_tiles(struct step_work *p, const struct work_config *c, const s
     p->attn[spec].num_tiles = n;
 }
 
-// The number of leading rows of the step's [first, first + num) whose entries, passes and masks fit, and their entries
-// [*begin, *end).
+// The number of leading rows of the step's [first, first + num) whose entries, passes and masks fit, and their
+// entries [*begin, *end).
 static int rows_that_fit(const struct work_config *c, const struct step *step, int first, int num, int *begin,
                          int *end) {
     size_t passes = 0, masks = 0, max = max_entry_bytes(c);

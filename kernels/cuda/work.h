@@ -80,8 +80,8 @@ void work_fill(struct step_work *p, const struct work_config *c, const struct cu
                unsigned char *upload, const struct step *step, int num_tokens, uint32_t *seen,
                uint32_t *stamp);
 
-// Lays out entries, passes and masks of the step's rows from `first` on, of `num` or as many as have room, behind the rest
-// of the upload, and completes their prep. Returns their number, which is not 0.
+// Lays out entries, passes and masks of the step's rows from `first` on, of `num` or as many as have room, behind the
+// rest of the upload, and completes their prep. Returns their number, which is not 0.
 int work_entries(struct step_work *p, const struct work_config *c, unsigned char *upload,
                  const struct step *step, int first, int num, uint32_t *seen, uint32_t *stamp);
 

@@ -1,5 +1,5 @@
-// Computes a recurrent layer for one token of one sequence, between its input and its output matrix: the meaning of rule 19
-// of kernels/README.md, in double.
+// Computes a recurrent layer for one token of one sequence, between its input and its output matrix: the meaning of
+// rule 19 of kernels/README.md, in double.
 #pragma once
 
 #include "ref_ops.h"

@@ -1,4 +1,5 @@
-// Compiles grammars, JSON schemas and regular expressions to token filters, which restrict the text that a model generates.
+// Compiles grammars, JSON schemas and regular expressions to token filters, which restrict the text that a model
+// generates.
 //
 // A constraint is made once, on any thread, and shared by the requests that ask for the same; each has a filter of its
 // own.

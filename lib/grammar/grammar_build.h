@@ -74,8 +74,8 @@ expr gb_json_word(struct grammar_builder *b, enum literal_word word);
 expr gb_json_array(struct grammar_builder *b, const expr *first, int num_first, expr rest, int min, int max);
 
 // A kind of members of an object. The automaton `keys` labels the text of a key (before escaping) with an index into
-// `lists`; the list there names the kinds that the member may have (with several, any that fits). Keys that the automaton
-// does not accept do not occur.
+// `lists`; the list there names the kinds that the member may have (with several, any that fits). Keys that the
+// automaton does not accept do not occur.
 struct member_kind {
     expr value;
     bool required; // at least one member is of this kind

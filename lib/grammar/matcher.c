@@ -147,8 +147,8 @@ static bool seen_bit(const struct matcher *m, const struct net_object *n, const 
     return bit >= 0 && f->a >= 0 && m->sets[f->a + bit / 64] >> (bit % 64) & 1;
 }
 
-// The number of the set whose words were written behind the last one. Equal sets share one: the first place where they
-// stand.
+// The number of the set whose words were written behind the last one. Equal sets share one: the first place where
+// they stand.
 static int32_t set_number(struct matcher *m, size_t words) {
     const uint64_t *made = m->sets + m->num_sets;
     for (size_t i = 0; i + words <= m->num_sets; i++)

@@ -1,5 +1,5 @@
-// Methods of values. One that Python has and Jinja's immutable sandbox forbids is listed without a function, so that it
-// is refused as the sandbox refuses it.
+// Methods of values. One that Python has and Jinja's immutable sandbox forbids is listed without a function, so that
+// it is refused as the sandbox refuses it.
 #include "methods.h"
 
 #include "format.h"

@@ -313,8 +313,8 @@ static void bench_model(const struct model_shape *s, enum dtype type) {
     }
 }
 
-// Measures the gain of CUDA graphs and overlapping kernels where launches weigh most, one sequence; and the cost of the exact
-// mode there, which has neither split attention nor graphs.
+// Measures the gain of CUDA graphs and overlapping kernels where launches weigh most, one sequence; and the cost of
+// the exact mode there, which has neither split attention nor graphs.
 static void bench_gains(const struct model_shape *s, enum dtype type) {
     static const struct {
         const char *name, *overlap, *graphs;

@@ -1,5 +1,5 @@
-// Measures the gain of drafts: the same requests with and without them, in turns, one by one and all at once. Prints a line of JSON
-// for each; drafts.py makes the requests, and tables of the lines.
+// Measures the gain of drafts: the same requests with and without them, in turns, one by one and all at once. Prints
+// a line of JSON for each; drafts.py makes the requests, and tables of the lines.
 //
 //   bench_drafts MODEL WORK [--draft MODEL] [--threads N] [--rounds 2] [--together] [--temperature 0] [--all]
 //

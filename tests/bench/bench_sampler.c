@@ -1,7 +1,6 @@
-// Measures the cost of sampling a token on the CPU: ms a row for 1 row (one thread) and for 32 (all threads, which take
-// rows one by one as the head does), of a vocabulary of Qwen's size. A Markdown table; medians of 41 samples of
-// all rows, each at another place of the sequence. The product that makes the logits is bench_kernels' phase
-// "head".
+// Measures the cost of sampling a token on the CPU: ms a row for 1 row (one thread) and for 32 (all threads, which
+// take rows one by one as the head does), of a vocabulary of Qwen's size. A Markdown table; medians of 41 samples of
+// all rows, each at another place of the sequence. The product that makes the logits is bench_kernels' phase "head".
 //
 // Two kinds of rows. In "peaked" ones the probability of the n-th best token falls as n to the power of -1.5: a
 // few dozen hold 90 % together. In "flat" ones the logits lie evenly between -1 and 1, as random weights give

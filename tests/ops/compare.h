@@ -12,7 +12,8 @@ enum { NUM_VARIANTS = sizeof variants / sizeof *variants - SLOW };
 static const enum dtype kv_types[] = {DTYPE_F32, DTYPE_F16, DTYPE_BF16, DTYPE_I8};
 enum { NUM_KV_TYPES = sizeof kv_types / sizeof *kv_types };
 
-// The tolerance of attention against double, with the same keys and values: queries and weights are rounded to bf16 or not.
+// The tolerance of attention against double, with the same keys and values: queries and weights are rounded to bf16
+// or not.
 static inline double attention_tolerance(enum dtype kv) {
     return kv == DTYPE_BF16 || kv == DTYPE_I8 ? 4e-3 : 2e-6;
 }

@@ -115,8 +115,8 @@ static void test_unlike_factors(void **state) {
     }
 }
 
-// With many tokens AMX takes a long K in pieces, both if sums are one chain (hidden) and if they are a tree of four or
-// eight (ffn). The bits are those of few tokens, whose K it takes as a whole.
+// With many tokens AMX takes a long K in pieces, both if sums are one chain (hidden) and if they are a tree of four
+// or eight (ffn). The bits are those of few tokens, whose K it takes as a whole.
 static void test_pieces_of_k(void **state) {
     (void)state;
     static const struct {

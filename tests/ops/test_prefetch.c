@@ -1,5 +1,5 @@
-// Attention of the CPU backend prefetches (attention.c) only memory that it reads, and in decode all of it before it is
-// read. And nothing is read, or prefetched, of pages that a window has given back.
+// Attention of the CPU backend prefetches (attention.c) only memory that it reads, and in decode all of it before it
+// is read. And nothing is read, or prefetched, of pages that a window has given back.
 #include "harness.h"
 
 #include "device.h"

@@ -1,5 +1,5 @@
-// Defaults of architectures.c's rows for files without the key: kinds of routers, scales of one size of a family, windows,
-// temperatures. The random models of test_json_arch are small, and their files have the keys.
+// Defaults of architectures.c's rows for files without the key: kinds of routers, scales of one size of a family,
+// windows, temperatures. The random models of test_json_arch are small, and their files have the keys.
 #include "../tools/gguf_write.h"
 #include "harness.h"
 #include "models/gguf.h"

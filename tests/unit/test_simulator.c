@@ -11,8 +11,8 @@
 // Some requests have drafts, right and wrong ones, that steps verify: the fake device writes cells for wrong tokens, too,
 // and samples behind them, which must leave no trace.
 //
-// The device is sometimes late with the mask of a request that sees its tokens: then the row gives no token, and is computed
-// again when the mask is there.
+// The device is sometimes late with the mask of a request that sees its tokens: then the row gives no token, and is
+// computed again when the mask is there.
 //
 // QUIRE_SIM_REQUESTS: how many requests in all. QUIRE_SIM_SEED: only the scenario of this seed, as printed by
 // a failure.
@@ -289,7 +289,8 @@ static int first_read(const struct sim *m, int g, int first) {
                                     : kv_first_kept(first, spec->window, spec->chunked);
 }
 
-// Checks the pages of a running request: no more than it needs, in each group, and all of it where it is fully reserved.
+// Checks the pages of a running request: no more than it needs, in each group, and all of it where it is fully
+// reserved.
 static void check_pages(struct sim *m, const struct request *r) {
     const struct kv_config *k = &m->kv.config;
     sim_check(r->num_preemptions < SCHED_MAX_PREEMPTIONS ||

@@ -1,5 +1,5 @@
-// The names that Hugging Face folders use, family by family: the second column beside architectures.h, whose names are
-// GGUF's. A family of known mathematics is a row here; the row points to tables of its own keys and tensors.
+// The names that Hugging Face folders use, family by family: the second column beside architectures.h, whose names
+// are GGUF's. A family of known mathematics is a row here; the row points to tables of its own keys and tensors.
 #pragma once
 
 #include "family.h"

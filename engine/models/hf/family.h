@@ -5,8 +5,8 @@
 
 struct hf_key { // of config.json; a list ends with one without names
     const char *theirs;
-    // Behind the architecture's name; NULL: known, and read elsewhere or without effect; with HF_ONLY the only value that
-    // the key may have, as JSON writes it.
+    // Behind the architecture's name; NULL: known, and read elsewhere or without effect; with HF_ONLY the only value
+    // that the key may have, as JSON writes it.
     const char *ours;
     // HF_INT also takes an array of equal integers: one for each layer.
     enum { HF_INT, HF_FLOAT, HF_BOOL, HF_ONLY } type;

@@ -39,7 +39,8 @@ static const char *read_folder(const struct model_file *f, uint64_t at, uint64_t
     return hf_recipe_read(&d->files, &d->config, p, at - p->start, bytes, dst, stopped);
 }
 
-// The file that holds byte *at, which becomes an offset in it. A made tensor's byte maps to the byte that it comes from.
+// The file that holds byte *at, which becomes an offset in it. A made tensor's byte maps to the byte that it comes
+// from.
 static const char *place_in_folder(const struct model_file *f, uint64_t *at) {
     const struct folder *d = (const struct folder *)f;
     if (*at >= f->size && d->layout.num) {

@@ -119,7 +119,8 @@ static bool check_index(const struct hf_shards *s, const struct jdoc *j, struct 
     return true;
 }
 
-// Adds a file that holds one matrix, linear.weight, and perhaps its bias, and renames them: each such file has these names.
+// Adds a file that holds one matrix, linear.weight, and perhaps its bias, and renames them: each such file has these
+// names.
 static bool read_dense(struct hf_shards *s, struct hf_files *d, int number, struct err *err) {
     static const char *const names[][2] = {{"dense_2.weight", "dense_2.bias"},
                                            {"dense_3.weight", "dense_3.bias"}};

@@ -35,8 +35,8 @@ void die(const char *what) {
 
 extern "C" void emu_switch(void **save, void *to);
 
-// Saves the callee-saved registers and continues on another stack: by a jump, as a CPU predicts that `ret` goes where the
-// last call came from, and would be wrong each time.
+// Saves the callee-saved registers and continues on another stack: by a jump, as a CPU predicts that `ret` goes where
+// the last call came from, and would be wrong each time.
 #if defined(__x86_64__)
 __asm__(".text\n.local emu_switch\n.type emu_switch,@function\nemu_switch:\n"
         "push %rbp\npush %rbx\npush %r12\npush %r13\npush %r14\npush %r15\n"

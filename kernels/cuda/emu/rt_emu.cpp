@@ -128,9 +128,9 @@ static bool is_pinned(const void *p, size_t bytes) {
     return after != pinned.begin() && (uintptr_t)p + bytes <= std::prev(after)->second;
 }
 
-// The most that launches have asked for, by kernel. If QUIRE_EMULATED_LAUNCHES names a folder, the process writes a file
-// there at its end: the path of the program or module, then a line per kernel with its address there, threads and bytes
-// of shared memory. tests/tools/ptxas.py compares it with registers.txt.
+// The most that launches have asked for, by kernel. If QUIRE_EMULATED_LAUNCHES names a folder, the process writes a
+// file there at its end: the path of the program or module, then a line per kernel with its address there, threads
+// and bytes of shared memory. tests/tools/ptxas.py compares it with registers.txt.
 struct asked {
     std::mutex mutex;
     struct most {

@@ -1,5 +1,6 @@
 // The syntax is that of ECMA 262 with the flag u (section 22.2.1). It also takes forms that are errors there
-// and that Python's re and PCRE2 read alike: punctuation that is escaped without need, { and } that begin no repeat, \A, \z, \x{...}, (?i).
+// and that Python's re and PCRE2 read alike: punctuation that is escaped without need, { and } that begin no repeat,
+// \A, \z, \x{...}, (?i).
 #include "regex_tree.h"
 
 #include "../front.h"
@@ -340,8 +341,8 @@ static int take_repeat(struct regex_parser *p, int *min, int *max) {
 
 static int parse_alt(struct regex_parser *p, int depth);
 
-// Parses between (? and the body of a group; sets *look, *negated. 0: the group has a body, 1: it has flags alone, -1 with
-// err.
+// Parses between (? and the body of a group; sets *look, *negated. 0: the group has a body, 1: it has flags alone, -1
+// with err.
 static int take_group_kind(struct regex_parser *p, bool *look, bool *negated, int at) {
     if (skip(p, ":"))
         return 0;

@@ -1,5 +1,5 @@
-// Translates a schema, for values of one type, into facts and choices; its negation into "some keyword does not hold".
-// Here are the keywords that apply schemas to the same value.
+// Translates a schema, for values of one type, into facts and choices; its negation into "some keyword does not
+// hold". Here are the keywords that apply schemas to the same value.
 #include "schema_assert.h"
 
 // ---- applicators

@@ -13,7 +13,7 @@ void model_forward(const struct backend_ops *ops, struct device *dev, const stru
         ops->embed(dev, model, step);
     for (int i = 0; i < model->config.num_layers; i++) {
         const struct layer *layer = &model->layers[i];
-        if (model->config.streams > 0)
+        if (model->config.altup_streams > 0)
             ops->layer_in(dev, layer, step);
         if (layer->mix.kind != MIX_NONE)
             ops->mix(dev, layer, step);

@@ -112,8 +112,8 @@ static void say_config(const struct out *o, const struct model_config *c) {
         say(o, "heads:          %d of %d, %d for keys and values", a->heads, a->head_dim, a->kv_heads);
     for (int i = 0; i < c->num_ffn; i++)
         say_ffn(o, c, &c->ffn[i]);
-    if (c->streams > 0)
-        say(o, "streams:        %d (AltUp), LAuReL of rank %d", c->streams, c->laurel_rank);
+    if (c->altup_streams > 0)
+        say(o, "streams:        %d (AltUp), LAuReL of rank %d", c->altup_streams, c->laurel_rank);
     say(o, "vocabulary:     %d%s", c->vocab, c->tied ? ", the head is the embedding" : "");
     say(o, "context:        %d tokens", c->max_context);
     say(o, "norm epsilon:   %g", (double)c->norm_eps);

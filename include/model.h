@@ -17,7 +17,7 @@ extern "C" {
 
 struct weight; // a matrix or vector in a backend's own layout; made by backend_ops.weight_load
 
-enum { MODEL_MAX_LAYERS = 1024, MODEL_MAX_SPECS = 8, MODEL_MAX_ROPES = 4, MODEL_STREAMS = 4 };
+enum { MODEL_MAX_LAYERS = 1024, MODEL_MAX_SPECS = 8, MODEL_MAX_ROPES = 4, ALTUP_STREAMS = 4 };
 
 enum rope_scaling { ROPE_NONE, ROPE_LINEAR, ROPE_YARN, ROPE_LLAMA3 };
 
@@ -137,7 +137,8 @@ struct ffn_spec {
     float deviations;
     int experts; // E; 0: none, and nothing below counts
     int top_k;   // experts of a row
-    // over 1: only experts of the top_groups best groups: by their best with GATING_SOFTMAX, else by the sum of their two best
+    // over 1: only experts of the top_groups best groups: by their best with GATING_SOFTMAX, else by the sum of their
+    // two best
     int groups;
     int top_groups;
     enum gating gating;
@@ -232,9 +233,9 @@ struct model_config {
     int layer_embed;  // P, elements of the embedding that each layer has of its own (Gemma 3n, 2025); 0: none
     int layer_vocab;  // rows of its table, at most V; tokens behind them take the first
     bool layer_scale; // a layer ends with a factor of the residual stream
-    // The residual stream is the first of as many, which layers predict and correct (AltUp, 2023): MODEL_STREAMS, with
-    // layer_embed and post_norms, or 0. R: rank of what is added beside attention (LAuReL, 2024).
-    int streams, laurel_rank;
+    // The residual stream is the first of as many, which layers predict and correct (AltUp, 2023): ALTUP_STREAMS,
+    // with layer_embed and post_norms, or 0. R: rank of what is added beside attention (LAuReL, 2024).
+    int altup_streams, laurel_rank;
     enum pooling pooling;      // other than NONE, never RANK: the head is not loaded, no token is sampled
     enum pooling rank_pooling; // of the classifier's input
     bool is_reranker;          // it has a classifier: a pair of texts gets a score
@@ -366,7 +367,7 @@ struct model {
     const struct weight *layer_embed_in;   // (L*P, D)
     const struct weight *layer_embed_norm; // (P)
     // (D, D) each, with streams: what makes the others of the first, and what brings them back
-    const struct weight *stream_in[MODEL_STREAMS - 1], *stream_out[MODEL_STREAMS - 1];
+    const struct weight *stream_in[ALTUP_STREAMS - 1], *stream_out[ALTUP_STREAMS - 1];
     struct layer *layers;          // (L), owned
     const struct weight *out_norm; // (D) or NULL
     const struct weight *head;     // (V, D); NULL with pooling

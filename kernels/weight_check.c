@@ -19,7 +19,7 @@ static void expected_shape(const struct model_config *m, enum weight_role role, 
     int q = a ? a->heads * a->head_dim : 0, kv = a ? a->kv_heads * a->head_dim : 0;
     int F = f->experts > 0 ? f->shared_hidden : f->hidden, v = x ? mix_values(x) : 0,
         n = x ? x->groups * x->key_dim : 0;
-    int P = m->layer_embed, N = m->streams;
+    int P = m->layer_embed, N = m->altup_streams;
     bool conv = x && x->kind == MIX_CONV, ssm = x && x->kind == MIX_SSM;
     int queries = a ? a->heads * (a->nope_dim + a->rope_dim) : 0;
     const int num_parts[] = {

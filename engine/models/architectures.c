@@ -100,7 +100,7 @@ static const struct arch archs[] = {
      .traits = TRAIT_POST_NORMS | TRAIT_QK_NORM | TRAIT_LAYER_EMBED | TRAIT_V_NORM | TRAIT_LAYERS_DIFFER |
                TRAIT_STREAMS,
      .window_pattern = 5, .window_rope = true, .window_theta = 10000, .logit_softcap = 30,
-     .may = LIST(H_LOGIT_SOFTCAP, H_ROPE_WINDOW_BASE, H_SHARED_KV, H_STREAMS, H_STREAM),
+     .may = LIST(H_LOGIT_SOFTCAP, H_ROPE_WINDOW_BASE, H_SHARED_KV, H_ALTUP_STREAMS, H_ALTUP_STREAM),
      .must = LIST(H_WINDOW, H_KEY_DIM, H_LAYER_EMBED, H_SPARSITY)},
     {"lfm2", .mix = MIX_CONV, .qk_norm = QK_NORM_HEADS, .traits = TRAIT_QK_NORM | TRAIT_SHORT_CONV,
      .must = LIST(H_SHORT_CONV)}, // LFM2, LFM2.5

@@ -76,8 +76,8 @@ enum hparam { // the values of a configuration
     H_WINDOW_ROPE_DIM,
     H_SHARED_KV,
     H_LAYER_EMBED,
-    H_STREAMS,
-    H_STREAM,
+    H_ALTUP_STREAMS,
+    H_ALTUP_STREAM,
     H_SPARSITY,
     NUM_HPARAMS,
 };
@@ -87,7 +87,7 @@ struct hparams {
     int vocab, layers, context, hidden, value_dim, latent_key_dim, latent_value_dim;
     int shared_experts, dense_layers, expert_step, nextn, gating;
     float norm_eps, embed_scale, residual_scale, logit_scale, logit_softcap, window_theta, yarn_log;
-    int mix_inner, attn_interval, pooling, layer_embed, streams, stream;
+    int mix_inner, attn_interval, pooling, layer_embed, altup_streams, altup_stream;
     int shared_kv;                                         // so many last layers share keys and values
     int window_key_dim, window_value_dim, window_rope_dim; // of layers with a window; 0: as the others
     struct attn_spec attn;
@@ -206,7 +206,7 @@ enum trait {
     TRAIT_LAYERS_DIFFER = 1 << 22, // in the number of kv heads and the size of the feed-forward
     TRAIT_ONE_PART = 1 << 23,  // a layer attends, or is recurrent, or a feed-forward; `attn_norm` is its norm
     TRAIT_OWN_NORMS = 1 << 24, // arch_experts.own_norms: the shared expert is called as a dense feed-forward
-    TRAIT_STREAMS = 1 << 25,   // model_config.streams, and sparse gates
+    TRAIT_STREAMS = 1 << 25,   // model_config.altup_streams, and sparse gates
 };
 
 // A tensor that a file may have beside those of slots: tables of RoPE, what old converters left behind.

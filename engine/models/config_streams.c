@@ -40,8 +40,8 @@ bool config_streams(struct config_reader *r, struct model_config *c) {
     c->layer_vocab = rows ? rows : c->vocab; // weights_check() refuses a table that does not fit
     if (!(r->arch->traits & TRAIT_STREAMS))
         return true;
-    r->h.streams = MODEL_STREAMS;
-    if (!config_read(r, H_STREAMS) || !config_read(r, H_STREAM) || !read_sparsity(r))
+    r->h.altup_streams = ALTUP_STREAMS;
+    if (!config_read(r, H_ALTUP_STREAMS) || !config_read(r, H_ALTUP_STREAM) || !read_sparsity(r))
         return false;
     if (r->h.layer_embed < 1) {
         model_file_bad(r->f, r->err, "key %s is 0, expected at least 1", config_key(r, H_LAYER_EMBED));
@@ -49,6 +49,6 @@ bool config_streams(struct config_reader *r, struct model_config *c) {
     }
     rows = rows_of(r, WEIGHT_LAUREL_LEFT, 1 << 12);
     c->laurel_rank = rows ? rows : 64;
-    c->streams = r->h.streams;
+    c->altup_streams = r->h.altup_streams;
     return true;
 }

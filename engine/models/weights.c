@@ -134,8 +134,8 @@ static int64_t letter_size(const struct model_config *c, int layer, char letter)
     case 't': return m->taps;
     case 'l': return c->layer_embed;
     case 'e': return c->layer_vocab;
-    case 's': return c->streams;
-    case 'q': return (int64_t)c->streams * c->streams;
+    case 's': return c->altup_streams;
+    case 'q': return (int64_t)c->altup_streams * c->altup_streams;
     case 'R': return c->laurel_rank;
     case 'L': return (int64_t)c->num_layers * c->layer_embed;
     case '1': return 1;
@@ -217,7 +217,7 @@ static enum status check_part(const struct model_config *c, const struct model_f
     else if (part != FUSED_PART && s->part[part].rows)
         want.shape[0] = letter_sum(c, layer, s->part[part].rows, (int)strlen(s->part[part].rows));
     if (part != FUSED_PART && s->part[part].stacked)
-        want = (struct tensor){.ndim = 3, .shape = {c->streams - 1, want.shape[0], want.shape[1]}};
+        want = (struct tensor){.ndim = 3, .shape = {c->altup_streams - 1, want.shape[0], want.shape[1]}};
     shape_text(&want, expected, sizeof expected);
     if (!t)
         return model_file_bad(f, err, "tensor %s is missing, expected with shape (%s)", name, expected);

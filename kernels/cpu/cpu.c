@@ -257,7 +257,7 @@ static void lay_out_arena(struct device *dev, struct cpu_arena *c) {
         dev->partial = arena_take(c, T * D * (dev->any_shared ? 2 : 1), sizeof(float));
     cpu_experts_arena(dev, c);
     cpu_lora_arena(dev, c);
-    cpu_streams_arena(dev, c);
+    cpu_altup_arena(dev, c);
     if (block_is_parallel(m->block))
         dev->before = arena_take(c, T * D, sizeof(float));
     if (dev->has_head)
@@ -424,8 +424,8 @@ static void cpu_embed(struct device *dev, const struct model *model, const struc
     pool_run(dev->pool, embed_worker, &job, (long long)step->num_tokens * dev->model.hidden > 1 << 15);
     if (dev->model.layer_embed > 0)
         embed_layers(dev, model, step);
-    if (dev->model.streams > 0)
-        cpu_streams_embed(dev, model, step->num_tokens);
+    if (dev->model.altup_streams > 0)
+        cpu_altup_embed(dev, model, step->num_tokens);
 }
 
 struct finish_qkv {
@@ -651,7 +651,7 @@ static void cpu_attn_out(struct device *dev, const struct layer *layer, const st
     if (layer->attn.kind == ATTN_LATENT)
         cpu_latent_out(dev, layer, step->num_tokens);
     add_projection(dev, dev->h, layer, ADAPTER_OUT, layer->attn_out, layer->attn_post_norm, step);
-    if (dev->model.streams > 0)
+    if (dev->model.altup_streams > 0)
         cpu_laurel_add(dev, step->num_tokens);
 }
 
@@ -723,19 +723,19 @@ static void layer_out_worker(void *ctx, int thread, int num_threads) {
 static void cpu_layer_out(struct device *dev, const struct layer *layer, const struct step *step) {
     int T = step->num_tokens, P = dev->model.layer_embed;
     struct layer_out job = {dev, layer, T};
-    bool streams = dev->model.streams > 0;
-    if (streams)
-        cpu_streams_correct(dev, layer, T);
+    bool altup = dev->model.altup_streams > 0;
+    if (altup)
+        cpu_altup_correct(dev, layer, T);
     if (P > 0) {
         struct gemm_input x =
-            cpu_gemm_input(dev, streams ? dev->partial : dev->resid, T, NULL, layer->embed_gate, NULL);
+            cpu_gemm_input(dev, altup ? dev->partial : dev->resid, T, NULL, layer->embed_gate, NULL);
         cpu_matmul_act(dev, dev->h, P, &x, layer->embed_gate, layer->ffn.act);
         pool_run(dev->pool, layer_gate_worker, &job, (long long)T * P > 1 << 15);
         x = cpu_gemm_input(dev, dev->h, T, NULL, layer->embed_out, NULL);
         cpu_matmul(dev, (float *[3]){dev->partial}, (int[3]){dev->model.hidden}, &x, layer->embed_out);
     }
-    if (streams)
-        cpu_streams_add(dev, layer, T);
+    if (altup)
+        cpu_altup_add(dev, layer, T);
     else
         pool_run(dev->pool, layer_out_worker, &job, (long long)T * dev->model.hidden > 1 << 15);
 }

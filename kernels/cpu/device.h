@@ -149,7 +149,7 @@ struct device {
     float *mix_in, *mix_gate, *mixed;
     float *units[2];                 // (N) what makes q and k of length 1 / sqrt(N) and 1
     float *gate_up[2];               // (T, F) where they are not multiplied at once
-    float *streams, *laurel;         // (N, T, D), of which the first is only predicted; (T, D)
+    float *altup, *laurel;           // (N, T, D), of which the first is only predicted; (T, D)
     float *low, *stream_coefs;       // (T, R); (T, N)
     float *gate_sums, *gate_mean;    // (T) of sparse gates
     float *merged;                   // (N, head rows, D)
@@ -274,19 +274,19 @@ void cpu_head_arena(struct device *dev, struct cpu_arena *a);
 void cpu_head(struct device *dev, const struct model *model, const struct step *step);
 
 // streams.c, of models with streams and of sparse gates (kernels/README.md, rule 23)
-void cpu_streams_arena(struct device *dev, struct cpu_arena *a);
+void cpu_altup_arena(struct device *dev, struct cpu_arena *a);
 // Makes the others of the first, dev->resid.
-void cpu_streams_embed(struct device *dev, const struct model *model, int num_tokens);
+void cpu_altup_embed(struct device *dev, const struct model *model, int num_tokens);
 void cpu_layer_in(struct device *dev, const struct layer *layer, const struct step *step);
 // Adds to dev->resid, behind attention, what cpu_layer_in() has made for it.
 void cpu_laurel_add(struct device *dev, int num_tokens);
 // Corrects all; what embed_gate takes goes to dev->partial.
-void cpu_streams_correct(struct device *dev, const struct layer *layer, int num_tokens);
+void cpu_altup_correct(struct device *dev, const struct layer *layer, int num_tokens);
 // Adds dev->partial, normalised, to all but the first.
-void cpu_streams_add(struct device *dev, const struct layer *layer, int num_tokens);
+void cpu_altup_add(struct device *dev, const struct layer *layer, int num_tokens);
 // Their mean of n rows, at most head_rows: (n, D)
-const float *cpu_streams_merge(struct device *dev, const struct model *model, const struct logits_row *rows,
-                               int n);
+const float *cpu_altup_merge(struct device *dev, const struct model *model, const struct logits_row *rows,
+                             int n);
 // The gates that lie high enough among all of their row, in dev->gate_up[0] (T, F of the rank).
 void cpu_sparse_gates(struct device *dev, const struct layer *layer, int num_tokens);
 

@@ -424,7 +424,7 @@ void cpu_head(struct device *dev, const struct model *model, const struct step *
         int n = step->num_rows - r < dev->head_rows ? step->num_rows - r : dev->head_rows;
         bool parallel = n > 1 && (long long)n * dev->model.vocab > 1 << 12;
         const struct logits_row *rows = step->rows + r;
-        const float *merged = dev->model.streams > 0 ? cpu_streams_merge(dev, model, rows, n) : NULL;
+        const float *merged = dev->model.altup_streams > 0 ? cpu_altup_merge(dev, model, rows, n) : NULL;
         if (!model->head) {
             struct hidden_job job = {dev, model->out_norm, rows, merged,
                                      out->hidden + (size_t)r * (size_t)dev->model.hidden};

@@ -1,6 +1,6 @@
 // Streams beside the residual one, and sparse gates: rule 23 of kernels/README.md.
 //
-// dev->resid is the first stream, on which layers work. dev->streams has what a layer has predicted of it, which its
+// dev->resid is the first stream, on which layers work. dev->altup has what a layer has predicted of it, which its
 // correction needs, and the others.
 #include "device.h"
 #include "float_env.h"
@@ -8,11 +8,11 @@
 #include <math.h>
 #include <string.h>
 
-enum { N = MODEL_STREAMS };
+enum { N = ALTUP_STREAMS };
 
 static float *stream_at(const struct device *dev, int stream, int row) {
     size_t D = (size_t)dev->model.hidden, T = (size_t)dev->limits.max_tokens;
-    return dev->streams + ((size_t)stream * T + (size_t)row) * D;
+    return dev->altup + ((size_t)stream * T + (size_t)row) * D;
 }
 
 static float *merged_at(const struct device *dev, int stream, int row) {
@@ -20,7 +20,7 @@ static float *merged_at(const struct device *dev, int stream, int row) {
     return dev->merged + ((size_t)stream * (size_t)dev->head_rows + (size_t)row) * D;
 }
 
-void cpu_streams_arena(struct device *dev, struct cpu_arena *a) {
+void cpu_altup_arena(struct device *dev, struct cpu_arena *a) {
     const struct model_config *m = &dev->model;
     size_t T = (size_t)dev->limits.max_tokens, D = (size_t)m->hidden, F = (size_t)dev->max_ffn;
     bool sparse = false;
@@ -30,9 +30,9 @@ void cpu_streams_arena(struct device *dev, struct cpu_arena *a) {
         dev->gate_up[i] = arena_take(a, T * F, sizeof(float));
     dev->gate_sums = arena_take(a, sparse ? T : 0, sizeof(float));
     dev->gate_mean = arena_take(a, sparse ? T : 0, sizeof(float));
-    if (m->streams == 0)
+    if (m->altup_streams == 0)
         return;
-    dev->streams = arena_take(a, N * T * D, sizeof(float));
+    dev->altup = arena_take(a, N * T * D, sizeof(float));
     dev->laurel = arena_take(a, T * D, sizeof(float));
     dev->low = arena_take(a, T * (size_t)m->laurel_rank, sizeof(float));
     dev->stream_coefs = arena_take(a, T * N, sizeof(float));
@@ -70,7 +70,7 @@ static void embed_worker(void *ctx, int thread, int num_threads) {
                   job->dev->resid + (size_t)t * (size_t)job->dev->model.hidden);
 }
 
-void cpu_streams_embed(struct device *dev, const struct model *model, int num_tokens) {
+void cpu_altup_embed(struct device *dev, const struct model *model, int num_tokens) {
     struct altup_job job = {.dev = dev, .num_rows = num_tokens};
     for (int n = 1; n < N; n++) {
         const struct weight *w = model->stream_in[n - 1];
@@ -187,7 +187,7 @@ static void correct_worker(void *ctx, int thread, int num_threads) {
     }
 }
 
-void cpu_streams_correct(struct device *dev, const struct layer *layer, int num_tokens) {
+void cpu_altup_correct(struct device *dev, const struct layer *layer, int num_tokens) {
     struct altup_job job = {.dev = dev, .layer = layer, .num_rows = num_tokens};
     route(dev, layer, num_tokens);
     run(dev, correct_worker, &job);
@@ -209,7 +209,7 @@ static void add_worker(void *ctx, int thread, int num_threads) {
     }
 }
 
-void cpu_streams_add(struct device *dev, const struct layer *layer, int num_tokens) {
+void cpu_altup_add(struct device *dev, const struct layer *layer, int num_tokens) {
     struct altup_job job = {.dev = dev, .layer = layer, .num_rows = num_tokens};
     run(dev, add_worker, &job);
 }
@@ -229,8 +229,8 @@ static void merge_worker(void *ctx, int thread, int num_threads) {
     }
 }
 
-const float *cpu_streams_merge(struct device *dev, const struct model *model, const struct logits_row *rows,
-                               int n) {
+const float *cpu_altup_merge(struct device *dev, const struct model *model, const struct logits_row *rows,
+                             int n) {
     struct altup_job job = {.dev = dev, .rows = rows, .num_rows = n};
     for (int s = 1; s < N; s++) {
         const struct weight *w = model->stream_out[s - 1];

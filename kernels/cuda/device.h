@@ -110,9 +110,9 @@ struct own {
 };
 
 struct cuda_altup {
-    float *rows;           // (MODEL_STREAMS, T, D)
+    float *rows;           // (ALTUP_STREAMS, T, D)
     float *laurel;         // (T, D)
-    float *made, *merged;  // (MODEL_STREAMS - 1, head_rows, D), (head_rows, D)
+    float *made, *merged;  // (ALTUP_STREAMS - 1, head_rows, D), (head_rows, D)
     struct activation low; // (T, R)
 };
 
@@ -143,7 +143,7 @@ struct device {
     struct latent latent;
     struct mix mix;
     struct own own;
-    struct cuda_altup streams;
+    struct cuda_altup altup;
     enum dtype kv_dtype;
     int block_size;
     bool exact, w8a8;           // w8a8: cuBLASLt multiplies FP8 by activations as E4M3
@@ -153,7 +153,7 @@ struct device {
     size_t weight_bytes;
     unsigned layouts; // of loaded matrices, a bit each
     // That the weights of hidden, attention, FFN, experts' and recurrent inputs need, a bit each; then of latent.q, key and out;
-    // of own.h; of streams.low.
+    // of own.h; of altup.low.
     unsigned act_dtypes[10];
     size_t largest_quantised; // elements of the largest matrix that cuBLASLt must get as bf16
     int widest_e4m3;          // columns of a matrix that it may get as E4M3; 0: there is none
@@ -321,17 +321,17 @@ void cuda_mix_alloc(struct device *dev, struct cuda_arena *a);
 void cuda_mix_rows(struct device *dev, const struct layer *layer);
 
 // streams.c. NULL: there are kernels for the model's.
-const char *cuda_streams_problem(const struct model_config *m);
-void cuda_streams_alloc(struct device *dev, struct cuda_arena *a);
+const char *cuda_altup_problem(const struct model_config *m);
+void cuda_altup_alloc(struct device *dev, struct cuda_arena *a);
 // Makes the others of resid; adds LAuReL to it; corrects all, and what embed_gate takes goes to `added`.
-void cuda_streams_in(struct device *dev, const struct model *model);
-void cuda_streams_attended(struct device *dev, const struct layer *layer);
-void cuda_streams_out(struct device *dev, const struct layer *layer);
+void cuda_altup_in(struct device *dev, const struct model *model);
+void cuda_altup_attended(struct device *dev, const struct layer *layer);
+void cuda_altup_out(struct device *dev, const struct layer *layer);
 // Adds `added`, normalised, to all but resid.
-void cuda_streams_add(struct device *dev, const struct layer *layer);
+void cuda_altup_add(struct device *dev, const struct layer *layer);
 // (n, D) their mean, of logits rows
-const float *cuda_streams_head(struct device *dev, const struct model *model, const struct logits_row *rows,
-                               int n);
+const float *cuda_altup_head(struct device *dev, const struct model *model, const struct logits_row *rows,
+                             int n);
 
 // multiply.c
 enum { CUBLAS_ROWS = 64 }; // rows of cuBLASLt are a multiple, or up to the last that there is

@@ -99,7 +99,7 @@ static void alloc_activations(struct device *dev, struct cuda_arena *a) {
     dev->wide = arena_alloc(a, wide_elements(dev), sizeof(float));
     cuda_experts_alloc(dev, a);
     cuda_mix_alloc(dev, a);
-    cuda_streams_alloc(dev, a);
+    cuda_altup_alloc(dev, a);
     int P = dev->model.layer_embed;
     if (P > 0) {
         dev->own.embed = arena_alloc(a, rows * (size_t)(dev->model.num_layers * P), sizeof(float));

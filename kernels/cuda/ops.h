@@ -155,23 +155,23 @@ void cuda_finish(struct rt *rt, const struct cuda_finish *a);
 // Streams beside resid (kernels/README.md, rule 23): what a layer has predicted of resid, then the others.
 struct cuda_streams {
     float *resid;   // (rows, n)
-    float *streams; // (MODEL_STREAMS, rows, n), `stride` elements apart
+    float *streams; // (ALTUP_STREAMS, rows, n), `stride` elements apart
     size_t stride;
-    const float *norm, *router,
-        *coefs;         // (n), (MODEL_STREAMS, n), (MODEL_STREAMS^2 or MODEL_STREAMS, MODEL_STREAMS)
-    const float *scale; // correct: (n) of out
-    float *out;         // correct: (rows, n) resid * scale; merge: the mean
-    const int32_t *of;  // merge: as in struct cuda_norm, of resid; what is < 0 gives anything finite
+    const float *norm, *router; // (n), (N, n) with N = ALTUP_STREAMS
+    const float *coefs;         // (N * N or N, N)
+    const float *scale;         // correct: (n) of out
+    float *out;                 // correct: (rows, n) resid * scale; merge: the mean
+    const int32_t *of;          // merge: as in struct cuda_norm, of resid; what is < 0 gives anything finite
     int of_stride;
     float eps;
     int rows, n;
 };
 // Makes all but the first as long as resid.
-void cuda_streams_embed(struct rt *rt, const struct cuda_streams *a);
-void cuda_streams_predict(struct rt *rt, const struct cuda_streams *a);
-void cuda_streams_correct(struct rt *rt, const struct cuda_streams *a);
+void cuda_altup_embed(struct rt *rt, const struct cuda_streams *a);
+void cuda_altup_predict(struct rt *rt, const struct cuda_streams *a);
+void cuda_altup_correct(struct rt *rt, const struct cuda_streams *a);
 // streams: the others alone, of rows of out.
-void cuda_streams_merge(struct rt *rt, const struct cuda_streams *a);
+void cuda_altup_merge(struct rt *rt, const struct cuda_streams *a);
 
 // resid = (resid + (norm(predicted) by in_norm + norm(laurel))) * sqrt(0.5)
 struct cuda_laurel {

@@ -56,8 +56,8 @@ void cuda_phase_embed(struct device *dev, const struct model *model, const struc
         normalise_in_place(dev, dev->resid, model->embed_norm, a.rows);
     if (dev->model.layer_embed > 0)
         embed_layers(dev, model);
-    if (dev->model.streams > 0)
-        cuda_streams_in(dev, model);
+    if (dev->model.altup_streams > 0)
+        cuda_altup_in(dev, model);
 }
 
 // The activation dtypes that the matrices of the feed-forward read.
@@ -277,8 +277,8 @@ void cuda_phase_attn_out(struct device *dev, const struct layer *layer, const st
     if (dev->model.block == BLOCK_PARALLEL)
         normalise_ffn(dev, layer);
     add_projection(dev, layer->attn_out, layer->attn_post_norm, NULL, x);
-    if (dev->model.streams > 0)
-        cuda_streams_attended(dev, layer);
+    if (dev->model.altup_streams > 0)
+        cuda_altup_attended(dev, layer);
 }
 
 void cuda_phase_mix(struct device *dev, const struct layer *layer, const struct step *step) {
@@ -361,17 +361,17 @@ void cuda_phase_layer_out(struct device *dev, const struct layer *layer, const s
                          .ldout = own->h.ld,
                          .ups = own->embed + (size_t)layer->index * (size_t)P,
                          .ld_ups = dev->model.num_layers * P};
-    bool streams = dev->model.streams > 0;
-    if (streams)
-        cuda_streams_out(dev, layer);
-    cuda_normalise(dev, &dev->hidden, streams ? dev->added : dev->resid, NULL, rows, NULL,
+    bool altup = dev->model.altup_streams > 0;
+    if (altup)
+        cuda_altup_out(dev, layer);
+    cuda_normalise(dev, &dev->hidden, altup ? dev->added : dev->resid, NULL, rows, NULL,
                    cuda_dtypes_of(layer->embed_gate));
     cuda_multiply(dev, layer->embed_gate, &dev->hidden, rows, own->gate, a.ldx);
     cuda_act(dev->rt, &a);
     cuda_convert(dev, &own->h, rows);
     cuda_multiply(dev, layer->embed_out, &own->h, rows, dev->added, dev->model.hidden);
-    if (streams)
-        cuda_streams_add(dev, layer);
+    if (altup)
+        cuda_altup_add(dev, layer);
     else
         add_by(dev, 1, NULL, layer->embed_norm, layer->layer_scale);
 }
@@ -435,12 +435,12 @@ void cuda_phase_head(struct device *dev, const struct model *model, const struct
     const struct logits_row *rows = dev->inputs.rows;
     for (int r = 0, n; r < dev->work.num_rows; r += n) {
         n = begin_rows(dev, step, r);
-        bool streams = dev->model.streams > 0;
-        const float *from = streams ? cuda_streams_head(dev, model, rows + r, n) : dev->resid;
+        bool altup = dev->model.altup_streams > 0;
+        const float *from = altup ? cuda_altup_head(dev, model, rows + r, n) : dev->resid;
         download_hidden(dev, from, model->out_norm, r, n);
         if (!model->head)
             continue;
-        cuda_normalise(dev, &dev->last, from, model->out_norm, n, streams ? NULL : rows + r,
+        cuda_normalise(dev, &dev->last, from, model->out_norm, n, altup ? NULL : rows + r,
                        cuda_dtypes_of(model->head));
         compute_logits(dev, model->head, n);
         struct cuda_sample s = {.rows = rows + r,

@@ -1,19 +1,19 @@
 // Streams beside the residual one (kernels/README.md, rule 23). dev->resid is the first, on which layers work.
-// dev->streams.rows has what a layer has predicted of it, which its correction needs, and the others.
+// dev->altup.rows has what a layer has predicted of it, which its correction needs, and the others.
 #include "device.h"
 
-enum { N = MODEL_STREAMS };
+enum { N = ALTUP_STREAMS };
 
-const char *cuda_streams_problem(const struct model_config *m) {
-    bool fits = m->streams == N && m->layer_embed > 0 && m->post_norms && m->laurel_rank > 0 &&
+const char *cuda_altup_problem(const struct model_config *m) {
+    bool fits = m->altup_streams == N && m->layer_embed > 0 && m->post_norms && m->laurel_rank > 0 &&
                 !m->layer_scale && m->norm == NORM_RMS && !block_is_parallel(m->block);
-    return m->streams == 0 || fits ? NULL : "streams beside the residual one do not fit what layers have";
+    return m->altup_streams == 0 || fits ? NULL : "AltUp streams do not fit what layers have";
 }
 
-void cuda_streams_alloc(struct device *dev, struct cuda_arena *a) {
-    struct cuda_altup *s = &dev->streams;
+void cuda_altup_alloc(struct device *dev, struct cuda_arena *a) {
+    struct cuda_altup *s = &dev->altup;
     size_t D = (size_t)dev->model.hidden, T = (size_t)dev->max_tokens, R = (size_t)dev->head_rows;
-    if (dev->model.streams == 0)
+    if (dev->model.altup_streams == 0)
         return;
     s->rows = arena_alloc(a, N * T * D, sizeof(float));
     s->laurel = arena_alloc(a, T * D, sizeof(float));
@@ -24,13 +24,13 @@ void cuda_streams_alloc(struct device *dev, struct cuda_arena *a) {
 }
 
 static float *stream_at(const struct device *dev, int stream) {
-    return dev->streams.rows + (size_t)stream * (size_t)dev->max_tokens * (size_t)dev->model.hidden;
+    return dev->altup.rows + (size_t)stream * (size_t)dev->max_tokens * (size_t)dev->model.hidden;
 }
 
 static struct cuda_streams streams_of(const struct device *dev, const struct layer *layer,
                                       const struct weight *coefs) {
     return (struct cuda_streams){.resid = dev->resid,
-                                 .streams = dev->streams.rows,
+                                 .streams = dev->altup.rows,
                                  .stride = (size_t)dev->max_tokens * (size_t)dev->model.hidden,
                                  .norm = layer ? layer->stream_norm->table : NULL,
                                  .router = layer ? layer->stream_router->table : NULL,
@@ -40,32 +40,32 @@ static struct cuda_streams streams_of(const struct device *dev, const struct lay
                                  .n = dev->model.hidden};
 }
 
-void cuda_streams_in(struct device *dev, const struct model *model) {
+void cuda_altup_in(struct device *dev, const struct model *model) {
     struct cuda_streams a = streams_of(dev, NULL, NULL);
     for (int k = 1; k < N; k++) {
         const struct weight *w = model->stream_in[k - 1];
         cuda_normalise(dev, &dev->hidden, dev->resid, NULL, a.rows, NULL, cuda_dtypes_of(w));
         cuda_multiply(dev, w, &dev->hidden, a.rows, stream_at(dev, k), a.n);
     }
-    cuda_streams_embed(dev->rt, &a);
+    cuda_altup_embed(dev->rt, &a);
 }
 
 void cuda_phase_layer_in(struct device *dev, const struct layer *layer, const struct step *step) {
     (void)step;
-    struct activation *low = &dev->streams.low;
+    struct activation *low = &dev->altup.low;
     struct cuda_streams a = streams_of(dev, layer, layer->stream_predict);
-    cuda_streams_predict(dev->rt, &a);
+    cuda_altup_predict(dev->rt, &a);
     cuda_normalise(dev, &dev->hidden, dev->resid, layer->attn_norm, a.rows, NULL,
                    cuda_dtypes_of(layer->laurel_left));
     cuda_multiply(dev, layer->laurel_left, &dev->hidden, a.rows, low->data[ACT_DTYPE_F32], low->ld);
     cuda_convert(dev, low, a.rows);
-    cuda_multiply(dev, layer->laurel_right, low, a.rows, dev->streams.laurel, a.n);
+    cuda_multiply(dev, layer->laurel_right, low, a.rows, dev->altup.laurel, a.n);
 }
 
-void cuda_streams_attended(struct device *dev, const struct layer *layer) {
+void cuda_altup_attended(struct device *dev, const struct layer *layer) {
     cuda_laurel(dev->rt, &(struct cuda_laurel){.resid = dev->resid,
                                                .predicted = stream_at(dev, 0),
-                                               .laurel = dev->streams.laurel,
+                                               .laurel = dev->altup.laurel,
                                                .in_norm = layer->attn_norm->table,
                                                .norm = layer->laurel_norm->table,
                                                .eps = dev->model.norm_eps,
@@ -73,14 +73,14 @@ void cuda_streams_attended(struct device *dev, const struct layer *layer) {
                                                .n = dev->model.hidden});
 }
 
-void cuda_streams_out(struct device *dev, const struct layer *layer) {
+void cuda_altup_out(struct device *dev, const struct layer *layer) {
     struct cuda_streams a = streams_of(dev, layer, layer->stream_correct);
     a.scale = layer->stream_scale->table;
     a.out = dev->added;
-    cuda_streams_correct(dev->rt, &a);
+    cuda_altup_correct(dev->rt, &a);
 }
 
-void cuda_streams_add(struct device *dev, const struct layer *layer) {
+void cuda_altup_add(struct device *dev, const struct layer *layer) {
     struct cuda_streams a = streams_of(dev, layer, NULL);
     cuda_add(dev->rt, &(struct cuda_add){.x = dev->added,
                                          .norm = layer->embed_norm->table,
@@ -95,9 +95,9 @@ void cuda_streams_add(struct device *dev, const struct layer *layer) {
 }
 
 // The GEMM is ours for all rows: those that decode are not the first of them.
-const float *cuda_streams_head(struct device *dev, const struct model *model, const struct logits_row *rows,
-                               int n) {
-    struct cuda_altup *s = &dev->streams;
+const float *cuda_altup_head(struct device *dev, const struct model *model, const struct logits_row *rows,
+                             int n) {
+    struct cuda_altup *s = &dev->altup;
     struct cuda_streams a = streams_of(dev, NULL, NULL);
     for (int k = 1; k < N; k++) {
         const struct weight *w = model->stream_out[k - 1];
@@ -114,6 +114,6 @@ const float *cuda_streams_head(struct device *dev, const struct model *model, co
     a.of_stride = sizeof *rows / sizeof(int32_t);
     a.out = s->merged;
     a.rows = n;
-    cuda_streams_merge(dev->rt, &a);
+    cuda_altup_merge(dev->rt, &a);
     return s->merged;
 }

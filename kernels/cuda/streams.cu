@@ -1,7 +1,7 @@
 // Streams beside the residual one (kernels/README.md, rule 23). A block takes a row.
 #include "common.cuh"
 
-enum { STREAM_THREADS = 128, STREAMS = MODEL_STREAMS };
+enum { STREAM_THREADS = 128, STREAMS = ALTUP_STREAMS };
 
 KD_FN float *stream_at(const struct cuda_streams &a, int stream, size_t row) {
     return a.streams + (size_t)stream * a.stride + row * (size_t)a.n;
@@ -134,13 +134,13 @@ __global__ void __launch_bounds__(STREAM_THREADS) streams_merge(struct cuda_stre
 
 extern "C" {
 
-void cuda_streams_embed(struct rt *rt, const struct cuda_streams *a) {
+void cuda_altup_embed(struct rt *rt, const struct cuda_streams *a) {
     if (a->rows > 0)
         rt_launch(rt, streams_embed, rt_grid_of(a->rows, STREAMS - 1, STREAM_THREADS, 32 * sizeof(float)),
                   *a);
 }
 
-void cuda_streams_predict(struct rt *rt, const struct cuda_streams *a) {
+void cuda_altup_predict(struct rt *rt, const struct cuda_streams *a) {
     if (a->rows > 0)
         rt_launch(rt, streams_predict, rt_grid_of(a->rows, 1, STREAM_THREADS, 32 * sizeof(float)), *a);
 }
@@ -150,12 +150,12 @@ void cuda_laurel(struct rt *rt, const struct cuda_laurel *a) {
         rt_launch(rt, add_laurel, rt_grid_of(a->rows, 1, STREAM_THREADS, 32 * sizeof(float)), *a);
 }
 
-void cuda_streams_correct(struct rt *rt, const struct cuda_streams *a) {
+void cuda_altup_correct(struct rt *rt, const struct cuda_streams *a) {
     if (a->rows > 0)
         rt_launch(rt, streams_correct, rt_grid_of(a->rows, 1, STREAM_THREADS, 32 * sizeof(float)), *a);
 }
 
-void cuda_streams_merge(struct rt *rt, const struct cuda_streams *a) {
+void cuda_altup_merge(struct rt *rt, const struct cuda_streams *a) {
     if (a->rows > 0)
         rt_launch(rt, streams_merge, rt_grid_of(a->rows, 1, STREAM_THREADS, 32 * sizeof(float)), *a);
 }

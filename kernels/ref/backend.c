@@ -44,7 +44,7 @@ struct device {
     float *before;         // (T, D) with parallel blocks: the residual stream without attention's part
     float *mixed, *mix_in, *mix_gate; // (T, heads*P), (2, channels or 3*D), (heads*P + 2*heads)
     float *layer_embed, *layer_row;   // (T, L*P) what layers take of each token; (L*P)
-    float *streams, *laurel, *low;    // (T, N, D) of which the first is predicted; (T, D); (R)
+    float *altup, *laurel, *low;      // (T, N, D) of which the first is predicted; (T, D); (R)
     float *stream;                    // (D)
     int *experts;                     // (T, top_k) of the rows of this layer,
     float *expert_weights;            // and their weights
@@ -124,7 +124,7 @@ static void ref_close(struct device *dev) {
     }
     free(dev->resid), free(dev->q), free(dev->h), free(dev->mixed), free(dev->mix_in), free(dev->mix_gate);
     free(dev->experts), free(dev->expert_weights), free(dev->sum), free(dev->layer_embed),
-        free(dev->layer_row), free(dev->streams), free(dev->laurel), free(dev->low), free(dev->stream);
+        free(dev->layer_row), free(dev->altup), free(dev->laurel), free(dev->low), free(dev->stream);
     free(dev->before), free(dev->norm), free(dev->weighed), free(dev->shared), free(dev->wide),
         free(dev->scores), free(dev->keys), free(dev->values), free(dev->kv);
     free(dev);
@@ -230,8 +230,8 @@ static enum status ref_reserve(struct device *dev, const struct step_limits *lim
     }
     dev->layer_embed = zeroed(dev, T * P * (size_t)m->num_layers, sizeof(float));
     dev->layer_row = zeroed(dev, P * (size_t)m->num_layers, sizeof(float));
-    dev->streams = zeroed(dev, T * D * (size_t)m->streams, sizeof(float));
-    dev->laurel = zeroed(dev, m->streams > 0 ? T * D : 0, sizeof(float));
+    dev->altup = zeroed(dev, T * D * (size_t)m->altup_streams, sizeof(float));
+    dev->laurel = zeroed(dev, m->altup_streams > 0 ? T * D : 0, sizeof(float));
     dev->low = zeroed(dev, (size_t)m->laurel_rank, sizeof(float));
     dev->stream = zeroed(dev, D, sizeof(float));
     dev->mixed = zeroed(dev, T * (size_t)v, sizeof(float));
@@ -316,9 +316,9 @@ static void embed_layers(struct device *dev, const struct model *model, const st
 }
 
 // coefs: of a layer, and matrices (N - 1) of the model, or NULL
-static struct ref_streams streams_of(const struct device *dev, const struct layer *layer,
-                                     const struct weight *coefs, const struct weight *const *matrices) {
-    struct ref_streams s = {dev->model.streams, dev->model.hidden, .eps = dev->model.norm_eps};
+static struct ref_altup streams_of(const struct device *dev, const struct layer *layer,
+                                   const struct weight *coefs, const struct weight *const *matrices) {
+    struct ref_altup s = {dev->model.altup_streams, dev->model.hidden, .eps = dev->model.norm_eps};
     s.scratch = dev->stream;
     for (int n = 0; n < s.num - 1 && matrices; n++)
         s.matrices[n] = matrices[n]->part;
@@ -329,15 +329,15 @@ static struct ref_streams streams_of(const struct device *dev, const struct laye
 }
 
 static float *streams_at(const struct device *dev, int t) {
-    return dev->streams + (size_t)(t * dev->model.streams) * (size_t)dev->model.hidden;
+    return dev->altup + (size_t)(t * dev->model.altup_streams) * (size_t)dev->model.hidden;
 }
 
 static void ref_layer_in(struct device *dev, const struct layer *layer, const struct step *step) {
     int D = dev->model.hidden;
-    const struct ref_streams s = streams_of(dev, layer, layer->stream_predict, NULL);
+    const struct ref_altup s = streams_of(dev, layer, layer->stream_predict, NULL);
     for (int t = 0; t < step->num_tokens; t++) {
         float *x = dev->resid + (size_t)t * (size_t)D, *laurel = dev->laurel + (size_t)t * (size_t)D;
-        ref_streams_predict(streams_at(dev, t), x, &s);
+        ref_altup_predict(streams_at(dev, t), x, &s);
         norm_row(dev, dev->norm, x, layer->attn_norm, 0, D);
         ref_matvec(dev->low, dev->norm, &layer->laurel_left->part[0]);
         ref_matvec(laurel, dev->low, &layer->laurel_right->part[0]);
@@ -385,9 +385,9 @@ static void ref_embed(struct device *dev, const struct model *model, const struc
     }
     if (dev->model.layer_embed > 0)
         embed_layers(dev, model, step);
-    const struct ref_streams s = streams_of(dev, NULL, NULL, model->stream_in);
+    const struct ref_altup s = streams_of(dev, NULL, NULL, model->stream_in);
     for (int t = 0; t < step->num_tokens && s.num > 0; t++)
-        ref_streams_embed(streams_at(dev, t), dev->resid + (size_t)t * (size_t)D, &s);
+        ref_altup_embed(streams_at(dev, t), dev->resid + (size_t)t * (size_t)D, &s);
 }
 
 static char *kv_block(struct device *dev, int64_t block) {
@@ -798,12 +798,12 @@ static void ref_ffn_out(struct device *dev, const struct layer *layer, const str
 static void ref_layer_out(struct device *dev, const struct layer *layer, const struct step *step) {
     int D = dev->model.hidden, L = dev->model.num_layers, P = dev->model.layer_embed;
     float scale = layer->layer_scale ? ((const float *)layer->layer_scale->part[0].data)[0] : 1;
-    int N = dev->model.streams;
+    int N = dev->model.altup_streams;
     for (int t = 0; t < step->num_tokens; t++) {
         float *x = dev->resid + (size_t)t * (size_t)D, *streams = streams_at(dev, t);
         if (N > 0) {
-            const struct ref_streams s = streams_of(dev, layer, layer->stream_correct, NULL);
-            ref_streams_correct(streams, x, &s);
+            const struct ref_altup s = streams_of(dev, layer, layer->stream_correct, NULL);
+            ref_altup_correct(streams, x, &s);
         }
         if (P > 0) {
             const float *own = dev->layer_embed + ((size_t)t * (size_t)L + (size_t)layer->index) * (size_t)P;
@@ -842,7 +842,7 @@ static void ref_head(struct device *dev, const struct model *model, const struct
     float scale = model_scale(dev->model.logit_scale);
     struct ref_result *out = &dev->result[dev->num_begun & 1];
     out->num_rows = step->num_rows;
-    const struct ref_streams s = streams_of(dev, NULL, NULL, model->stream_out);
+    const struct ref_altup s = streams_of(dev, NULL, NULL, model->stream_out);
     if (step->masks && step->masks_wait)
         step->masks_wait(step->masks_arg);
     for (int r = 0; r < step->num_rows; r++) {
@@ -850,7 +850,7 @@ static void ref_head(struct device *dev, const struct model *model, const struct
         CHECK(row->row >= 0 && row->row < step->num_tokens && row->num_logprobs <= MAX_TOP_LOGPROBS);
         const float *x = dev->resid + (size_t)row->row * (size_t)D;
         if (s.num > 0)
-            ref_streams_merge(dev->wide, streams_at(dev, row->row), x, &s);
+            ref_altup_merge(dev->wide, streams_at(dev, row->row), x, &s);
         normalise(dev, s.num > 0 ? dev->wide : x, model->out_norm);
         if (out->hidden)
             memcpy(out->hidden + (size_t)r * (size_t)D, dev->norm, (size_t)D * sizeof(float));

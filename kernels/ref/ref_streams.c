@@ -14,7 +14,7 @@ static void match(float *x, const float *like, int D) {
         x[i] = (float)((double)x[i] * sqrt(wants) / sqrt(fmax(has, 1e-5)));
 }
 
-void ref_streams_embed(float *others, const float *x, const struct ref_streams *s) {
+void ref_altup_embed(float *others, const float *x, const struct ref_altup *s) {
     for (int n = 1; n < s->num; n++) {
         ref_matvec(others + n * s->hidden, x, s->matrices[n - 1]);
         match(others + n * s->hidden, x, s->hidden);
@@ -22,8 +22,8 @@ void ref_streams_embed(float *others, const float *x, const struct ref_streams *
 }
 
 // c = coefs tanh(router(norm(x)) / D)
-static void coefficients(float *c, const float *x, const struct ref_streams *s) {
-    float m[MODEL_STREAMS];
+static void coefficients(float *c, const float *x, const struct ref_altup *s) {
+    float m[ALTUP_STREAMS];
     ref_rmsnorm(s->scratch, x, s->norm, s->hidden, s->eps);
     ref_matvec(m, s->scratch, s->router);
     for (int n = 0; n < s->num; n++)
@@ -31,8 +31,8 @@ static void coefficients(float *c, const float *x, const struct ref_streams *s) 
     ref_matvec(c, m, s->coefs);
 }
 
-void ref_streams_predict(float *others, float *x, const struct ref_streams *s) {
-    float c[MODEL_STREAMS * MODEL_STREAMS], was[MODEL_STREAMS];
+void ref_altup_predict(float *others, float *x, const struct ref_altup *s) {
+    float c[ALTUP_STREAMS * ALTUP_STREAMS], was[ALTUP_STREAMS];
     coefficients(c, x, s);
     for (int i = 0; i < s->hidden; i++) {
         for (int n = 0; n < s->num; n++)
@@ -47,8 +47,8 @@ void ref_streams_predict(float *others, float *x, const struct ref_streams *s) {
     memcpy(x, others, (size_t)s->hidden * sizeof *x);
 }
 
-void ref_streams_correct(float *others, float *x, const struct ref_streams *s) {
-    float c[MODEL_STREAMS];
+void ref_altup_correct(float *others, float *x, const struct ref_altup *s) {
+    float c[ALTUP_STREAMS];
     coefficients(c, x, s);
     for (int i = 0; i < s->hidden; i++) {
         double more = (double)x[i] - (double)others[i];
@@ -58,7 +58,7 @@ void ref_streams_correct(float *others, float *x, const struct ref_streams *s) {
     }
 }
 
-void ref_streams_merge(float *y, const float *others, const float *x, const struct ref_streams *s) {
+void ref_altup_merge(float *y, const float *others, const float *x, const struct ref_altup *s) {
     memcpy(y, x, (size_t)s->hidden * sizeof *y);
     for (int n = 1; n < s->num; n++) {
         ref_matvec(s->scratch, others + n * s->hidden, s->matrices[n - 1]);

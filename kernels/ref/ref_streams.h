@@ -4,9 +4,9 @@
 
 #include "ref_ops.h"
 
-struct ref_streams {
+struct ref_altup {
     int num, hidden;
-    const struct ref_matrix *matrices[MODEL_STREAMS - 1]; // (D, D), of embedding or merging
+    const struct ref_matrix *matrices[ALTUP_STREAMS - 1]; // (D, D), of embedding or merging
     const float *norm;                                    // (D)
     const struct ref_matrix *router, *coefs;              // (N, D), (N*N, N) or (N, N)
     float eps;
@@ -14,10 +14,10 @@ struct ref_streams {
 };
 
 // Makes the others of x.
-void ref_streams_embed(float *others, const float *x, const struct ref_streams *s);
+void ref_altup_embed(float *others, const float *x, const struct ref_altup *s);
 // Predicts a layer's input for all streams, x included.
-void ref_streams_predict(float *others, float *x, const struct ref_streams *s);
+void ref_altup_predict(float *others, float *x, const struct ref_altup *s);
 // Corrects all by how far x is from what was predicted.
-void ref_streams_correct(float *others, float *x, const struct ref_streams *s);
+void ref_altup_correct(float *others, float *x, const struct ref_altup *s);
 // y (D) = the mean of all, each of the magnitude of x
-void ref_streams_merge(float *y, const float *others, const float *x, const struct ref_streams *s);
+void ref_altup_merge(float *y, const float *others, const float *x, const struct ref_altup *s);

@@ -100,7 +100,7 @@ TEST(test_streams) {
     for (int i = 0; i < 3; i++) {
         struct shape s = {2, 64, 4, 2, 16, 44, 97, 0, false, false, false};
         struct model_config m = fixture_config(&s);
-        m.streams = MODEL_STREAMS, m.laurel_rank = i == 0 ? 12 : 16, m.post_norms = true;
+        m.altup_streams = ALTUP_STREAMS, m.laurel_rank = i == 0 ? 12 : 16, m.post_norms = true;
         m.layer_embed = 32, m.layer_vocab = 97;
         m.ffn[0].act = ACT_GELU, m.ffn[0].sparse = true, m.ffn[0].deviations = 0.4f;
         struct fixture *f = fixture_of(&m, types[i]);
@@ -334,7 +334,7 @@ TEST(test_refused_specs) {
         struct model_config *m = &f->config;
         static const char *const words[] = {
             "is no multiple of the least", "is no multiple of the least",   "recurrent layer is not positive",
-            "rotation is not among",       "sparse gates of experts",       "streams beside the residual one",
+            "rotation is not among",       "sparse gates of experts",       "AltUp streams do not fit",
             "without a feed-forward",      "ranks would share sparse gates"};
         if (i == 0)
             m->attn[1].kv_heads = 2; // and no more places
@@ -344,7 +344,7 @@ TEST(test_refused_specs) {
             m->num_mix = 1;
         m->attn[1].rope = i == 3 ? 2 : m->attn[1].rope;
         m->ffn[1].sparse = i == 4 || i == 7, m->ffn[1].no_gate = i == 4;
-        m->streams = i == 5 ? MODEL_STREAMS : 0, m->layer_scale = i == 6;
+        m->altup_streams = i == 5 ? ALTUP_STREAMS : 0, m->layer_scale = i == 6;
         m->ffn[1].hidden = i == 6 ? 0 : m->ffn[1].hidden;
         struct err err = {0};
         struct device_config config = {.model = m,

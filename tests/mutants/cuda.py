@@ -335,7 +335,7 @@ ROWS = [
     (CUDA % "streams.cu", "kd_add(coefficient(a.coefs + k * STREAMS, m), 1)", "coefficient(a.coefs + k * STREAMS, m)", "test_emu_kinds"),  # streams: corrections lack their one
     (CUDA % "rows.cu", "i / 8 * 16 + i % 8 : i;", "i : i;", "test_emu_kinds"),  # sparse gates: ups count among them
     (CUDA % "multiply.c", "w->interleaved ? w->matrix[0].rows : n;", "n;", "test_emu_kinds"),  # and half of the columns are not multiplied
-    (CUDA % "phases.c", "streams ? dev->added : dev->resid", "dev->resid", "test_emu_kinds"),  # streams: the gate of a layer's embedding takes what is not scaled
+    (CUDA % "phases.c", "altup ? dev->added : dev->resid", "dev->resid", "test_emu_kinds"),  # streams: the gate of a layer's embedding takes what is not scaled
     (CUDA % "attn_prefill.cu", "a.chunked).begin;\n    int tile", "a.chunked).begin / 2;\n    int tile", "test_emu_attention"),  # prefill reads pages that a window gave back
     (CUDA % "ranks.cu", "a.part[i / (a.each / 4)])[i];", "a.part[0])[i];", "test_emu_peers"),  # a stage takes all from its first rank
     (CUDA % "ranks.cu", "            a.y[i] = a.part[i / a.each][i];\n    }\n    keep_epoch(a.peers, epoch, peer_part(a.peers, epoch, go, arrived));\n", "            a.y[i] = a.part[i / a.each][i];\n    }\n    keep_epoch(a.peers, epoch, go);\n", "test_emu_peers"),  # a stage's part is written while others read it

@@ -314,7 +314,7 @@ static inline void fixture_add_latent(struct fixture *f, const struct attn_spec 
 // Adds a layer's weights of models with embeddings of layers, factors of layers and AltUp.
 static inline void fixture_add_layer_out(struct fixture *f, int layer, enum dtype dtype) {
     const struct model_config *m = &f->config;
-    int D = m->hidden, P = m->layer_embed, N = m->streams, R = m->laurel_rank, all = N * N, one = 1;
+    int D = m->hidden, P = m->layer_embed, N = m->altup_streams, R = m->laurel_rank, all = N * N, one = 1;
     enum dtype of_d = fixture_dtype(dtype, D);
     if (P > 0) {
         fixture_add(f, WEIGHT_EMBED_GATE, layer, of_d, 1, &P, D, false);
@@ -357,7 +357,7 @@ static inline struct fixture *fixture_of(const struct model_config *m, enum dtyp
         fixture_add(f, WEIGHT_LAYER_EMBED_IN, -1, of_d, 1, &all, D, false);
         fixture_add(f, WEIGHT_NORM, -1, DTYPE_F32, 1, &one, P, m->norm_bias);
     }
-    for (int i = 0; i < 2 * (m->streams - 1); i++)
+    for (int i = 0; i < 2 * (m->altup_streams - 1); i++)
         fixture_add(f, i % 2 ? WEIGHT_STREAM_OUT : WEIGHT_STREAM_IN, -1, of_d, 1, &D, D, false);
     for (int l = 0; l < m->num_layers; l++) {
         const struct attn_spec *a = model_attn(&f->config, l);
@@ -487,7 +487,7 @@ static inline struct instance *instance_load(const struct fixture *f, struct set
         in->model.layer_embed_in = w[n++];
         in->model.layer_embed_norm = w[n++];
     }
-    for (int i = 0; i < f->config.streams - 1; i++) {
+    for (int i = 0; i < f->config.altup_streams - 1; i++) {
         in->model.stream_in[i] = w[n++];
         in->model.stream_out[i] = w[n++];
     }
@@ -548,7 +548,7 @@ static inline struct instance *instance_load(const struct fixture *f, struct set
             layer->embed_norm = w[n++];
         }
         layer->layer_scale = f->config.layer_scale ? w[n++] : NULL;
-        if (f->config.streams > 0) {
+        if (f->config.altup_streams > 0) {
             layer->stream_norm = w[n++];
             layer->stream_router = w[n++];
             layer->stream_predict = w[n++];
@@ -714,7 +714,7 @@ static inline bool forward(struct instance *in, const struct step *step) {
     ops->embed(in->dev, &in->model, step);
     for (int i = 0; i < in->model.config.num_layers; i++) {
         const struct layer *layer = &in->layers[i];
-        if (in->model.config.streams > 0)
+        if (in->model.config.altup_streams > 0)
             ops->layer_in(in->dev, layer, step);
         ops->qkv(in->dev, layer, step);
         if (step->num_decode > 0)

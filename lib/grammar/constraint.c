@@ -12,18 +12,18 @@
 enum { MAX_BYTES = 4 * SOURCE_BYTES }; // of a constraint's sources
 enum { NUM_MASKS = 256 }; // kept of one constraint: a state's note is the slot of its mask, and 1
 enum { NOTE_LIMIT = -1 }; // or that there is none, MASK_LIMIT
-static const size_t max_states =
-    8 << 20; // bytes of a matcher's states; beyond it forgets those without users
+// Bytes of a matcher's states; beyond it forgets those without users.
+static const size_t max_states = 8 << 20;
 static const size_t max_mask_bytes = 4 << 20; // of the masks kept
 
 struct constraint {
     atomic_int references;
     struct grammar *grammar;
     const struct token_trie *trie;
-    pthread_mutex_t lock; // guards `users`, and by it the fields below
+    pthread_mutex_t lock; // guards users and served
     pthread_cond_t turn;
-    uint64_t users,
-        served; // the user of the fields below: in order of arrival, so that none waits for two masks
+    // User number `served` may use the fields below: in order of arrival, so that none waits for two masks.
+    uint64_t users, served;
     struct matcher *matcher;
     struct filter *filters;    // all that live
     uint32_t *masks;           // (num_masks, words) of the states in owners

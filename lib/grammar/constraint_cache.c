@@ -35,8 +35,8 @@ struct constraint_cache {
     uint64_t clock;
     struct constraint_counts counts;
     atomic_bool stopped;
-    struct cached_constraint entries[MAX_ENTRIES],
-        refusals[MAX_REFUSALS]; // apart: refusals push no constraint out
+    struct cached_constraint entries[MAX_ENTRIES];
+    struct cached_constraint refusals[MAX_REFUSALS]; // apart: refusals push no constraint out
 };
 
 struct constraint_cache *constraint_cache_new(struct vocabulary v, size_t max_bytes) {

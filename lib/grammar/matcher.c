@@ -7,12 +7,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-// Where a reading of the text stands: an NFA state, the state of its automaton, and who waits below.
+// Where a reading of the text stands: an NFA state, the state of its automaton, and the frames that wait below.
 struct thread {
     int32_t nfa, sub, stack;
 };
 
-// One of those who wait. RETURN: goes on at `nfa`. LOOP: a is its count. OBJECT: a its set of kinds seen, b the last
+// A frame that waits. RETURN: goes on at `nfa`. LOOP: a is its count. OBJECT: a its set of kinds seen, b the last
 // one with a place in the order, c the members so far, d the kind of the member at hand.
 struct match_frame {
     int32_t parent;

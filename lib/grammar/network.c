@@ -21,7 +21,7 @@ static int32_t fail(struct compiler *c, enum status code, const char *message) {
     return gb_fail(c->b, code, message);
 }
 
-static int32_t add_stop(struct compiler *c, enum stop_kind kind, int32_t a, int32_t b) {
+static int32_t add_state(struct compiler *c, enum stop_kind kind, int32_t a, int32_t b) {
     if (a == EXPR_NONE && kind != NFA_RETURN)
         return EXPR_NONE;
     if (c->g->num_nfa >= MAX_NFA)
@@ -51,7 +51,7 @@ static int32_t split(struct compiler *c, int32_t x, int32_t y) {
         return EXPR_NONE;
     c->g->targets[first] = x;
     c->g->targets[first + 1] = y;
-    return add_stop(c, NFA_SPLIT, first, 2);
+    return add_state(c, NFA_SPLIT, first, 2);
 }
 
 // part once, and again as often as it comes, then next; skip: not even once. One copy of part.
@@ -71,9 +71,9 @@ static int32_t counted(struct compiler *c, expr part, int min, int max, int32_t 
     const struct net_state *after = next >= 0 ? &c->g->nfa[next] : NULL;
     c->g->loops[loop] = (struct net_loop){.after = next, .min = min, .max = max};
     c->g->loops[loop].quiet = after && after->kind == NFA_SET && !byte_set_takes_plain(&c->b->sets[after->a]);
-    int32_t body = compile(c, part, add_stop(c, NFA_AGAIN, loop, 0));
+    int32_t body = compile(c, part, add_state(c, NFA_AGAIN, loop, 0));
     c->g->loops[loop].body = body;
-    return body == EXPR_NONE ? EXPR_NONE : add_stop(c, NFA_LOOP, loop, 0);
+    return body == EXPR_NONE ? EXPR_NONE : add_state(c, NFA_LOOP, loop, 0);
 }
 
 // Where a repetition of a repetition is one: X{a,b}{c,d} is X{ac,bd} where no number between is left out. Each count that is
@@ -134,16 +134,16 @@ static int32_t object(struct compiler *c, int number) {
         n->num_required += o->kinds[i].required;
         n->bits[i] = o->kinds[i].required || o->kinds[i].once ? n->num_bits++ : -1;
     }
-    n->key = add_stop(c, NFA_KEY, number, 0);
+    n->key = add_state(c, NFA_KEY, number, 0);
     if (!o->bare)
         n->key = compile(c, quote, n->key);
-    n->close = compile(c, close, add_stop(c, NFA_LEAVE, number, 0));
+    n->close = compile(c, close, add_state(c, NFA_LEAVE, number, 0));
     n->comma = compile(c, comma, compile(c, o->blanks, n->key));
-    n->after = compile(c, o->blanks, add_stop(c, NFA_MEMBERS, number, 0));
-    n->colon = compile(c, o->blanks, add_stop(c, NFA_VALUE, number, 0));
+    n->after = compile(c, o->blanks, add_state(c, NFA_MEMBERS, number, 0));
+    n->colon = compile(c, o->blanks, add_state(c, NFA_VALUE, number, 0));
     if (!o->bare)
         n->colon = compile(c, o->blanks, compile(c, colon, n->colon));
-    int32_t start = compile(c, open, compile(c, o->blanks, add_stop(c, NFA_OBJECT, number, 0)));
+    int32_t start = compile(c, open, compile(c, o->blanks, add_state(c, NFA_OBJECT, number, 0)));
     c->object_starts[number] = start;
     for (int i = 0; i < o->num_kinds; i++)
         if (c->facts[o->kinds[i].value] & TAKES_TEXT) {
@@ -162,14 +162,14 @@ static int32_t compile_node(struct compiler *c, expr e, int32_t next) {
     switch (n.kind) {
     case EXPR_NEVER: return c->dead;
     case EXPR_EMPTY: return next;
-    case EXPR_SET: return add_stop(c, NFA_SET, n.first, next);
-    case EXPR_DFA: return add_stop(c, NFA_DFA, n.first, next);
+    case EXPR_SET: return add_state(c, NFA_SET, n.first, next);
+    case EXPR_DFA: return add_state(c, NFA_DFA, n.first, next);
     case EXPR_RULE:
-        return add_stop(c, NFA_CALL, n.first, next); // the rule's number, its network's start later
+        return add_state(c, NFA_CALL, n.first, next); // the rule's number, its network's start later
     case EXPR_REPEAT: return repeat(c, &n, next);
     case EXPR_OBJECT: {
         int32_t start = object(c, n.first);
-        return start == EXPR_NONE ? EXPR_NONE : add_stop(c, NFA_CALL, -2 - start, next);
+        return start == EXPR_NONE ? EXPR_NONE : add_state(c, NFA_CALL, -2 - start, next);
     }
     case EXPR_SEQ:
         for (int i = n.count - 1; i >= 0 && next != EXPR_NONE; i--)
@@ -188,7 +188,7 @@ static int32_t compile_node(struct compiler *c, expr e, int32_t next) {
         if (start != c->dead)
             c->g->targets[first + live++] = start;
     }
-    return add_stop(c, NFA_SPLIT, first, live);
+    return add_state(c, NFA_SPLIT, first, live);
 }
 
 static int32_t compile(struct compiler *c, expr e, int32_t next) {
@@ -336,9 +336,9 @@ static void build(struct compiler *c, expr root) {
     struct grammar *g = c->g;
     struct grammar_builder *b = c->b;
     int32_t none = add_targets(c, 0);
-    c->dead = add_stop(c, NFA_SPLIT, none, 0);
-    c->give_back = g->give_back = add_stop(c, NFA_RETURN, 0, 0);
-    g->start = compile(c, root, add_stop(c, NFA_END, 0, 0));
+    c->dead = add_state(c, NFA_SPLIT, none, 0);
+    c->give_back = g->give_back = add_state(c, NFA_RETURN, 0, 0);
+    g->start = compile(c, root, add_state(c, NFA_END, 0, 0));
     for (int i = 0; i < b->num_rules; i++)
         c->rule_starts[i] = compile(c, b->rules[i].body, c->give_back);
     if (b->err.code != STATUS_OK)

@@ -9,7 +9,7 @@ enum stop_kind {
     NFA_DFA,     // bytes by dfas[a]; where it accepts also b
     NFA_SPLIT,   // each of targets[a .. a + b)
     NFA_CALL,    // rule's network from a, then b
-    NFA_RETURN,  // to who called
+    NFA_RETURN,  // to the caller
     NFA_LOOP,    // loop a begins
     NFA_AGAIN,   // the body of loop a is done
     NFA_OBJECT,  // object a begins, behind its brace and blanks

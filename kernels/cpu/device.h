@@ -235,8 +235,8 @@ void cpu_matmul_experts_gated(struct device *dev, float *y, int ldy, const struc
 
 // experts.c
 void cpu_experts_arena(struct device *dev, struct cpu_arena *a);
-// The two halves of the feed-forward part of a layer with experts. Then dev->partial has the rank's sum for each row,
-// (T, D), and behind it that of the shared expert, (T, D); the caller adds the two.
+// The two halves of the feed-forward part of a layer with experts. The second leaves in dev->partial the rank's sum of
+// each row, (T, D), and behind it the shared expert's, (T, D), which the caller adds.
 void cpu_experts_in(struct device *dev, const struct layer *layer, int num_tokens);
 void cpu_experts_out(struct device *dev, const struct layer *layer, int num_tokens);
 

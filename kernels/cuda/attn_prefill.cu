@@ -75,8 +75,8 @@ __global__ void __launch_bounds__(PREFILL_THREADS, prefill_blocks<HD, EIGHT && !
     }
     int final = t.first + ROWS < t.num_rows ? t.first + ROWS - 1 : t.num_rows - 1;
     int context = a.context_len ? a.context_len[t.seq] : 0;
-    int end =
-        seen_from(t.position + final / G, context, a.window, a.chunked).end; // the end of the last row's keys
+    // the end of the last row's keys
+    int end = seen_from(t.position + final / G, context, a.window, a.chunked).end;
     int begin = seen_from(t.position + t.first / G, context, a.window, a.chunked).begin;
     int tile = begin / TOKENS, num_tiles = (end + TOKENS - 1) / TOKENS, stage = 0;
     unsigned char *wide = ring + 2 * STAGE;

@@ -173,8 +173,8 @@ __global__ void __launch_bounds__(WIDE_THREADS, 1) prefill_wide(struct cuda_pref
     int lane = kd_lane(), warp = kd_warp(), h = (int)blockIdx.y, G = a.group;
     int last = t.first + WIDE_ROWS < t.num_rows ? t.first + WIDE_ROWS - 1 : t.num_rows - 1;
     int context = a.context_len ? a.context_len[t.seq] : 0;
-    int end =
-        seen_from(t.position + last / G, context, a.window, a.chunked).end; // the end of the last row's keys
+    // the end of the last row's keys
+    int end = seen_from(t.position + last / G, context, a.window, a.chunked).end;
     int begin = seen_from(t.position + t.first / G, context, a.window, a.chunked).begin;
     int tile = begin / WIDE_TOKENS, num_tiles = (end + WIDE_TOKENS - 1) / WIDE_TOKENS, stage = 0;
 

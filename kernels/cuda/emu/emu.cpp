@@ -83,7 +83,7 @@ UNSANITIZED static void resume(fiber *f) {
     ctx->current = nullptr;
 }
 
-// Lets everyone go on who waits for the block, once all who live do.
+// Makes the threads that wait for the block ready, once all live threads wait.
 UNSANITIZED static void release_block() {
     if (ctx->num_at_block == 0 || ctx->num_at_block != ctx->num_alive)
         return;

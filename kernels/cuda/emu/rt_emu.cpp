@@ -501,7 +501,7 @@ struct rt_copies rt_test_copies(void) {
 
 } // extern "C"
 
-// For who uses it without rt_launch(), and waits for others.
+// For callers that use the stream without rt_launch() and wait for other work on it.
 struct CUstream_st *rt_stream(struct rt *rt) {
     rt->at_once = true;
     run_all(rt);

@@ -616,7 +616,7 @@ static void add_wide(struct device *dev, float *x, const float *bias, const stru
         norm_row(dev, x, x, post_norm, 0, D);
 }
 
-// resid += residual_scale * post_norm(all_reduce(h · Wᵀ + adapters) + bias)
+// resid += residual_scale * post_norm(all_reduce(h · Wᵀ) + adapters + bias)
 static void add_projection(struct device *dev, const float *h, const struct layer *layer,
                            enum adapter_target target, const struct weight *w, const struct weight *post_norm,
                            const struct step *step) {

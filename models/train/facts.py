@@ -1,6 +1,6 @@
 """Tables of facts. Every row is common knowledge, put into words here; text/facts.txt says which columns they have."""
 
-from texts import rows, sections, words
+from texts import rows, sections
 
 TEXT = sections("facts.txt")
 COUNTRIES = rows(TEXT["COUNTRIES"])

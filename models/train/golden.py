@@ -15,7 +15,8 @@ import torch
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "..", "tests", "tools"))
-import dequantise_gguf  # noqa: E402
+import gguf_file  # noqa: E402
+from dequantise_gguf import values  # noqa: E402
 
 import chats  # noqa: E402
 import model as net  # noqa: E402
@@ -63,14 +64,14 @@ def tokenizer_of(keys):
 
 
 def load(path):
-    keys, _, tensors = dequantise_gguf.read(path)
+    keys, _, tensors = gguf_file.read(path)
     c = lambda k: keys["llama." + k]
     config = net.Config(vocab=len(keys["tokenizer.ggml.tokens"]), hidden=c("embedding_length"), layers=c("block_count"),
                         heads=c("attention.head_count"), kv_heads=c("attention.head_count_kv"), head_size=c("rope.dimension_count"),
                         ffn=c("feed_forward_length"), context=c("context_length"), rope_base=c("rope.freq_base"),
                         eps=c("attention.layer_norm_rms_epsilon"))
     m = net.Llama(config)
-    m.load_state_dict({n: torch.from_numpy(np.array(dequantise_gguf.values(kind, data)).reshape(shape))
+    m.load_state_dict({n: torch.from_numpy(np.array(values(kind, data)).reshape(shape))
                        for n, (kind, shape, data) in tensors.items()})
     return m.double().eval(), tokenizer_of(keys), keys
 

@@ -15,7 +15,6 @@ import datetime
 import gzip
 import itertools
 import json
-import math
 import re
 import struct
 import subprocess
@@ -23,7 +22,7 @@ import sys
 from pathlib import Path
 
 import models
-from gguf_file import type_bytes
+import gguf_file
 
 ROOT = models.ROOT
 DATA = models.tokenizers().parent if models.tokenizers() else None
@@ -110,65 +109,19 @@ def scaled_blocks(body, scale):
 def split(source, target, draft, scale):
     """From a GGUF file of Q8_0: `target`, whose layers from DRAFT_LAYERS on add only `scale` of what they added, and `draft`
     without them."""
-    blob = source.read_bytes()
-    at = 24
-
-    def take(form):
-        nonlocal at
-        value = struct.unpack_from("<" + form, blob, at)[0]
-        at += struct.calcsize("<" + form)
-        return value
-
-    def text():
-        nonlocal at
-        n = take("Q")
-        at += n
-        return blob[at - n : at]
-
-    def value(kind):
-        nonlocal at
-        if kind == 8:
-            text()
-        elif kind == 9:
-            elem, n = take("I"), take("Q")
-            for _ in range(n):
-                value(elem)
-        else:
-            at += {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}[kind]
-
-    version, num_tensors, num_keys = struct.unpack_from("<IQQ", blob, 4)
-    keys, fewer = [], []
-    for _ in range(num_keys):
-        begin, key, kind = at, text(), take("I")
-        value(kind)
-        keys.append(blob[begin:at])
-        fewer.append(blob[begin : at - 4] + struct.pack("<I", DRAFT_LAYERS) if key.endswith(b".block_count") else keys[-1])
-    tensors = []  # name, what follows it but for the offset, the data
-    for _ in range(num_tensors):
-        name, begin = text(), at
-        shape = [take("Q") for _ in range(take("I"))]
-        kind = take("I")
-        size = type_bytes(kind, math.prod(shape))
-        tensors.append([name, blob[begin:at], take("Q"), size])
-    start = at + -at % 32
+    keys, raw, tensors = gguf_file.read(source)
+    count = f"{keys['general.architecture']}.block_count"
+    fewer = raw | {count: raw[count][:-4] + struct.pack("<I", DRAFT_LAYERS)}
 
     def layer(name):
-        return int(name.split(b".")[1]) if name.startswith(b"blk.") else -1
+        return int(name.split(".")[1]) if name.startswith("blk.") else -1
 
-    def write(path, keys, chosen, scaled):
-        head, data, offset = b"", [], 0
-        for name, info, place, size in chosen:
-            head += struct.pack("<Q", len(name)) + name + info + struct.pack("<Q", offset)
-            body = blob[start + place : start + place + size]
-            if scaled and layer(name) >= DRAFT_LAYERS and re.search(rb"\.(attn_output|ffn_down)\.weight$", name):
-                body = scaled_blocks(body, scale)
-            data.append(body + bytes(-len(body) % 32))
-            offset += len(data[-1])
-        head = b"GGUF" + struct.pack("<IQQ", version, len(chosen), len(keys)) + b"".join(keys) + head
-        path.write_bytes(head + bytes(-len(head) % 32) + b"".join(data))
+    def scaled(name, kind, shape, data):
+        less = layer(name) >= DRAFT_LAYERS and re.search(r"\.(attn_output|ffn_down)\.weight$", name)
+        return kind, shape, scaled_blocks(data, scale) if less else data
 
-    write(target, keys, tensors, True)
-    write(draft, fewer, [t for t in tensors if layer(t[0]) < DRAFT_LAYERS], False)
+    gguf_file.write(target, raw, {name: scaled(name, *t) for name, t in tensors.items()})
+    gguf_file.write(draft, fewer, {name: t for name, t in tensors.items() if layer(name) < DRAFT_LAYERS})
 
 
 def make_pair(cache, scale):

@@ -3,12 +3,14 @@
 import functools
 import json
 import os
-import struct
+import sys
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests/tools"))
+import gguf_file  # noqa: E402
 
 
 def data_root():
@@ -54,43 +56,14 @@ def shown(token):
 
 @functools.lru_cache
 def vocabulary():
-    blob = data(MODEL).read_bytes()
-    scalars = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
-    at = 24
-
-    def take(fmt):
-        nonlocal at
-        (value,) = struct.unpack_from("<" + fmt, blob, at)
-        at += struct.calcsize("<" + fmt)
-        return value
-
-    def string():
-        nonlocal at
-        n = take("Q")
-        at += n
-        return blob[at - n : at]
-
-    def value(kind):
-        if kind == 8:
-            return string()
-        if kind == 9:
-            element, n = take("I"), take("Q")
-            return [value(element) for _ in range(n)]
-        return take(scalars[kind])
-
-    keys = {}
-    for _ in range(struct.unpack_from("<Q", blob, 16)[0]):
-        key = string()
-        keys[key] = value(take("I"))
-    out = []
-    for name, kind in zip(keys[b"tokenizer.ggml.tokens"], keys[b"tokenizer.ggml.token_type"]):
+    keys, _, _ = gguf_file.read(data(MODEL))
+    names, out = keys["tokenizer.ggml.tokens"], []
+    for name, kind in zip(names, keys["tokenizer.ggml.token_type"]):
         if kind == 6:
             out.append(bytes([int(name[3:5], 16)]))
-        elif kind == 1:
-            out.append(name.replace("▁".encode(), b" "))
         else:
-            out.append(b"")
-    return out, keys[b"tokenizer.ggml.tokens"]
+            out.append(name.replace("▁", " ").encode() if kind == 1 else b"")
+    return out, [name.encode() for name in names]
 
 
 BOS, EOS = 1, 2

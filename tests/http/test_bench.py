@@ -6,17 +6,14 @@ import pty
 import re
 import socket
 import subprocess
-import sys
 import threading
 import time
 
 import pytest
 
-import goldens
 from process import BINARY, SANITIZER
 
-sys.path.insert(0, str(goldens.ROOT / "tests/tools"))
-import true_latencies  # noqa: E402
+import true_latencies  # of tests/tools, which goldens.py names
 
 BENCH = BINARY.parent / "quire-bench"
 FAKE = BINARY.parent / "tests" / "fake_openai"

@@ -9,8 +9,7 @@ import pytest
 import goldens
 from process import BINARY, EMULATED, run
 
-sys.path.insert(0, str(goldens.ROOT / "tests/tools"))
-import folder_quants  # noqa: E402
+import folder_quants  # of tests/tools, which goldens.py names
 
 SHAPE = ["--arch", "qwen3", "--vocab", "400", "--chatml", "--type", "bf16"]
 MESSAGES = [{"role": "user", "content": "tell me, <|im_end|>, of the sea"}]

@@ -5,16 +5,15 @@ import json
 import math
 import random
 import struct
-import sys
 import threading
 
 import pytest
 
 import goldens
+from goldens import gguf_file
 from process import SLOW, Server
 from wire import check_error, wait_for
 
-sys.path.insert(0, str(goldens.ROOT / "tests/tools"))
 PROMPT, ADMIN, KEY = "Once upon a time", "sk-admin-0123456789", "sk-user-0123456789"
 D, HEADS, KV_HEADS, HEAD, F, LAYERS = 64, 8, 4, 8, 172, 5  # of stories260K
 SHAPES = {"self_attn.q_proj": (HEADS * HEAD, D), "self_attn.k_proj": (KV_HEADS * HEAD, D), "self_attn.v_proj": (KV_HEADS * HEAD, D),
@@ -43,66 +42,24 @@ def write_adapter(folder, seed, rank=4, alpha=8, targets=SHAPES, **config):
     return matrices
 
 
-def tensors(blob):
-    """name -> address of its data, of a GGUF file without arrays of arrays."""
-    at = 8
-    sizes = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
-
-    def take(form):
-        nonlocal at
-        value = struct.unpack_from("<" + form, blob, at)[0]
-        at += struct.calcsize("<" + form)
-        return value
-
-    def text():
-        nonlocal at
-        n = take("Q")
-        at += n
-        return blob[at - n : at].decode()
-
-    def skip(kind):
-        nonlocal at
-        if kind == 8:
-            text()
-        elif kind == 9:
-            kind, n = take("I"), take("Q")
-            for _ in range(n):
-                skip(kind)
-        else:
-            at += sizes[kind]
-
-    count, keys = take("Q"), take("Q")
-    for _ in range(keys):
-        text()
-        skip(take("I"))
-    found = {}
-    for _ in range(count):
-        name, dims = text(), take("I")
-        for _ in range(dims):
-            take("Q")
-        take("I")
-        found[name] = take("Q")
-    start = (at + 31) // 32 * 32
-    return {name: start + offset for name, offset in found.items()}
-
-
 def merge(path, matrices, scale):
     """The model with W + scale * B A in place of W. GGUF has the pairs of a head of q and k beside each other."""
-    blob = bytearray(goldens.data(goldens.MODEL).read_bytes())
-    addresses = tensors(blob)
+    _, raw, tensors = gguf_file.read(goldens.data(goldens.MODEL))
     for (layer, target, part), a in matrices.items():
         if part == "B":
             continue
         rows, cols = SHAPES[target]
         b, rank = matrices[layer, target, "B"], len(a) // cols
-        at = addresses[f"blk.{layer}.{OURS[target]}.weight"]
+        name = f"blk.{layer}.{OURS[target]}.weight"
+        kind, shape, data = tensors[name]
+        old, new = struct.unpack(f"<{rows * cols}f", data), []
         for row in range(rows):
             head, i = divmod(row, HEAD)
             source = head * HEAD + i // 2 + (i % 2) * HEAD // 2 if target in ("self_attn.q_proj", "self_attn.k_proj") else row
-            old = struct.unpack_from(f"<{cols}f", blob, at + 4 * row * cols)
-            new = [w + scale * sum(b[source * rank + r] * a[r * cols + c] for r in range(rank)) for c, w in enumerate(old)]
-            struct.pack_into(f"<{cols}f", blob, at + 4 * row * cols, *new)
-    path.write_bytes(blob)
+            new += [w + scale * sum(b[source * rank + r] * a[r * cols + c] for r in range(rank))
+                    for c, w in enumerate(old[row * cols : (row + 1) * cols])]  # fmt: skip
+        tensors[name] = kind, shape, struct.pack(f"<{rows * cols}f", *new)
+    gguf_file.write(path, raw, tensors)
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from goldens import ROOT
+from goldens import ROOT, gguf_file
 from process import BINARY, environment, run
 
 TYPES = "f32 f16 bf16 q8_0 q4_0 q4_1 q5_0 q5_1 iq4_nl q4_k q4_k_m q5_k q5_k_m q6_k".split()
@@ -35,51 +35,6 @@ def source(tmp_path_factory):
     return make(path, *"--layers 8 --hidden 256 --heads 4 --kv-heads 1 --ffn 256 --vocab 320 --chatml".split())
 
 
-class Gguf:
-    """A reader of its own: keys as raw bytes in order, tensors as name -> (type, shape innermost first, offset)."""
-
-    SIZES = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
-
-    def __init__(self, path):
-        self.blob, self.at = path.read_bytes(), 4
-        assert self.blob[:4] == b"GGUF"
-        self.version, tensors, keys = self.take("<IQQ")
-        self.keys = dict(self.key() for _ in range(keys))
-        self.tensors = dict(self.tensor() for _ in range(tensors))
-        self.data = -(-self.at // 32) * 32
-
-    def take(self, form):
-        values = struct.unpack_from(form, self.blob, self.at)
-        self.at += struct.calcsize(form)
-        return values
-
-    def text(self):
-        (n,) = self.take("<Q")
-        self.at += n
-        return self.blob[self.at - n : self.at].decode()
-
-    def skip(self, kind):
-        if kind == 8:
-            self.text()
-        elif kind == 9:
-            elem, n = self.take("<IQ")
-            for _ in range(n):
-                self.skip(elem)
-        else:
-            self.at += self.SIZES[kind]
-
-    def key(self):
-        name, begin = self.text(), self.at
-        self.skip(*self.take("<I"))
-        return name, self.blob[begin : self.at]
-
-    def tensor(self):
-        name = self.text()
-        (n,) = self.take("<I")
-        shape = self.take(f"<{n}Q")
-        return name, (*self.take("<I"), shape, *self.take("<Q"))
-
-
 def quantize(*arguments, code=0, **options):
     result = run("quantize", *arguments, **options)
     assert result.returncode == code, result
@@ -95,15 +50,16 @@ def test_every_type(source, tmp_path, kind):
     out = tmp_path / "out.gguf"
     line = quantize(source, out, kind.upper() if kind != "f16" else "f16").stdout
     assert re.fullmatch(r"[\d.]+ MiB -> [\d.]+ MiB, [\d.]+ bits per weight\n", line)
-    a, b = Gguf(source), Gguf(out)
+    _, raw, before = gguf_file.read(source)
+    _, now, after = gguf_file.read(out)
     own = {"general.file_type": FILE_TYPE[kind], "general.quantization_version": 2}
-    want = a.keys | {k: struct.pack("<II", 4, v) for k, v in own.items()}
-    assert b.version == 3 and list(b.keys.items()) == list(want.items())  # every key as it was, in its place
-    assert [(n, t[1]) for n, t in b.tensors.items()] == [(n, t[1]) for n, t in a.tensors.items()]
+    want = raw | {k: struct.pack("<Q", len(k)) + k.encode() + struct.pack("<II", 4, v) for k, v in own.items()}
+    assert list(now.items()) == list(want.items())  # every key as it was, in its place
+    assert [(n, t[1]) for n, t in after.items()] == [(n, t[1]) for n, t in before.items()]
     better = {"token_embd.weight"} if kind.startswith(("q4", "q5", "iq4")) else set()
     if kind.endswith("_m"):  # the first of 8 layers, the last, and every third between
         better |= {f"blk.{i}.{n}.weight" for i in (0, 3, 6, 7) for n in ("attn_v", "ffn_down")}
-    for name, (number, shape, _) in b.tensors.items():
+    for name, (number, shape, _) in after.items():
         assert number == (F32 if len(shape) == 1 else Q6_K if name in better else NUMBER[kind]), name
     answer = run("generate", out, "-p", "hello there", "-n", "8", "--ignore-eos")
     assert answer.returncode == 0 and answer.stdout, answer
@@ -138,13 +94,13 @@ def test_floats_and_back(source, tmp_path):
 def test_pure(source, tmp_path):
     out = tmp_path / "out.gguf"
     quantize(source, out, "q4_k_m", "--pure")
-    assert {t[0] for t in Gguf(out).tensors.values() if len(t[1]) == 2} == {NUMBER["q4_k"]}
+    assert {t[0] for t in gguf_file.read(out)[2].values() if len(t[1]) == 2} == {NUMBER["q4_k"]}
 
 
 def test_untied_head(tmp_path):
     source, out = make(tmp_path / "in.gguf", *"--no-tied --hidden 256 --ffn 256 --layers 1 --vocab 300".split()), tmp_path / "out"
     quantize(source, out, "q4_k")
-    tensors = Gguf(out).tensors
+    _, _, tensors = gguf_file.read(out)
     assert tensors["output.weight"][0] == Q6_K and tensors["token_embd.weight"][0] == NUMBER["q4_k"]
 
 
@@ -152,7 +108,7 @@ def test_rows_that_do_not_fit(tmp_path):
     """Rows of 96 become Q8_0, rows of 72 F16; each with a line in the log."""
     source, out = make(tmp_path / "in.gguf", *"--hidden 96 --heads 3 --kv-heads 3 --ffn 72 --layers 1".split()), tmp_path / "out"
     result = quantize(source, out, "q4_k")
-    tensors = Gguf(out).tensors
+    _, _, tensors = gguf_file.read(out)
     assert tensors["blk.0.attn_q.weight"][0] == Q8_0 and tensors["blk.0.ffn_down.weight"][0] == F16
     lines = [line for line in result.stderr.splitlines() if "no multiple of 256" in line]
     assert len(lines) == 8 and sum("tensor=blk.0.ffn_down.weight type=F16" in line for line in lines) == 1

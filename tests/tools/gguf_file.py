@@ -1,5 +1,7 @@
-"""Writes GGUF 3 files. Standard library only; shared by the generators beside it."""
+"""Reads and writes GGUF 3 files. Standard library only; shared by the generators beside it, and by tests."""
+import math
 import struct
+import sys
 
 F32, F16, Q4_0, Q8_0, Q4_K, Q5_K, Q6_K, BF16 = 0, 1, 2, 8, 12, 13, 14, 30
 Q4_1, Q5_0, Q5_1, Q2_K, Q3_K, IQ4_NL, IQ4_XS, MXFP4 = 3, 6, 7, 10, 11, 20, 23, 39
@@ -59,10 +61,7 @@ class Writer:
 
     def tensor(self, name, kind, shape, chunks):
         """shape: outermost first. chunks: a function that yields the encoded bytes."""
-        n = 1
-        for d in shape:
-            n *= d
-        self.tensors.append((name, kind, shape, type_bytes(kind, n), chunks))
+        self.tensors.append((name, kind, shape, type_bytes(kind, math.prod(shape)), chunks))
 
     def write(self, path):
         pad = lambda n: -n % ALIGNMENT
@@ -80,3 +79,62 @@ class Writer:
                 if written != size:
                     raise ValueError(f"{name}: {written} bytes written, {size} expected")
                 f.write(bytes(pad(size)))
+
+
+FORMATS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
+
+
+class Reader:
+    def __init__(self, data):
+        self.data, self.at = data, 0
+
+    def take(self, fmt):
+        out = struct.unpack_from("<" + fmt, self.data, self.at)
+        self.at += struct.calcsize("<" + fmt)
+        return out[0] if len(out) == 1 else out
+
+    def string(self):
+        n = self.take("Q")
+        self.at += n
+        return self.data[self.at - n : self.at].decode()
+
+    def value(self, kind):
+        if kind == 8:
+            return self.string()
+        if kind == 9:
+            element, n = self.take("IQ")
+            return [self.value(element) for _ in range(n)]
+        return self.take(FORMATS[kind])
+
+
+def read(path):
+    """(keys {name: value}, raw keys {name: bytes with the name}, tensors {name: (kind, shape outermost first, bytes)})"""
+    with open(path, "rb") as f:
+        r = Reader(f.read())
+    magic, version, num_tensors, num_keys = r.take("4sIQQ")
+    if magic != b"GGUF" or version != 3:
+        sys.exit(f"{path}: not a GGUF 3 file")
+    keys, raw, found, tensors = {}, {}, [], {}
+    for _ in range(num_keys):
+        start = r.at
+        name = r.string()
+        keys[name] = r.value(r.take("I"))
+        raw[name] = r.data[start : r.at]
+    for _ in range(num_tensors):
+        name, dims = r.string(), r.take("I")
+        shape = [r.take("Q") for _ in range(dims)][::-1]
+        kind, offset = r.take("IQ")
+        found.append((name, kind, shape, offset))
+    base = r.at + -r.at % ALIGNMENT
+    for name, kind, shape, offset in found:
+        tensors[name] = kind, shape, r.data[base + offset : base + offset + type_bytes(kind, math.prod(shape))]
+    return keys, raw, tensors
+
+
+def write(path, raw, tensors):
+    """A file of what read() gives of another."""
+    w = Writer()
+    w.keys = list(raw.values())
+    for name, (kind, shape, data) in tensors.items():
+        w.tensor(name, kind, shape, lambda data=data: [data])
+    w.write(path)

@@ -3,7 +3,9 @@
 
 A test that no mutation kills is decoration. Each row of MUTATIONS is one mutant:
 
-    (file, exact old text, new text, test program that must fail[, "hangs"])
+    (file, exact old text, new text, test program that must fail[, how])
+
+how: "hangs", or for emu/planted.py the case of the test that finds it, and the source to compile where that is not the file.
 
 The old text must stand in the file exactly once. To cover a new module, append rows in tests/mutants, each with a comment
 behind it that names the bug, and run `tests/mutate.py [part of a file or test name ...]`; `--list [part ...]` prints the rows, and `--check`
@@ -24,7 +26,8 @@ TIMEOUT = 200  # seconds a test may run; the slowest sound one, test_ops, needs 
 SIM_REQUESTS = "200000"
 TABLES = (scheduling, files, models, cuda, server, grammar, schema)
 MUTATIONS = [row[:4] for table in TABLES for row in table.ROWS]
-HANG = {row[:4] for table in TABLES for row in table.ROWS if row[4:] == ("hangs",)}
+HOW = [(row + ("",))[4] for table in TABLES for row in table.ROWS]
+HANG = {row for row, how in zip(MUTATIONS, HOW) if how == "hangs"}
 
 
 def run(cmd, cwd, timeout):
@@ -79,7 +82,7 @@ def bugs():
     notes = []
     for table in TABLES:
         with open(table.__file__, encoding="utf-8") as f:
-            notes += re.findall(r'"test_\w+"(?:, "hangs")?\),\s+# (.*)$', f.read(), re.MULTILINE)
+            notes += re.findall(r'"test_\w+"(?:, "[\w ./]+")?\),\s+# (.*)$', f.read(), re.MULTILINE)
     if len(notes) != len(MUTATIONS):
         sys.exit(f"{len(MUTATIONS)} rows, {len(notes)} comments behind them")
     return notes

@@ -19,23 +19,23 @@ ROWS = [
          "test_emu_attention"),  # places in the cache counted in 32 bits
     (CUDA % "attn_decode.cu", "        kd_copy_wait<1>();\n        __syncwarp();\n        const float *scale = SCALED ? scales + stage * 2 * PAGE : NULL;",
          "        kd_copy_wait<2>();\n        __syncwarp();\n        const float *scale = SCALED ? scales + stage * 2 * PAGE : NULL;",
-         "test_emu_attention"),  # large groups: a wait that is too weak
+         "test_emu_attention", "test_decode"),  # large groups: a wait that is too weak
     (CUDA % "attn_decode.cu", "        __syncwarp();\n        if (a.softcap > 0) {", "        if (a.softcap > 0) {",
-         "test_emu_attention"),  # scores are read before other lanes have written them
-    (CUDA % "attn_decode.cu", "        __syncwarp(); // the stage and the scores are written again\n", "", "test_emu_attention"),  # a stage is written while others read it
+         "test_emu_attention", "test_decode"),  # scores are read before other lanes have written them
+    (CUDA % "attn_decode.cu", "        __syncwarp(); // the stage and the scores are written again\n", "", "test_emu_attention", "test_decode"),  # a stage is written while others read it
     (CUDA % "attn_decode.cu", "    kd_copy_wait<0>();\n    __syncthreads(); // every warp is done with its stages\n    float *out = (float *)(void *)shared",
-         "    kd_copy_wait<0>();\n    float *out = (float *)(void *)shared", "test_emu_attention"),  # combining warps writes over a ring in use
+         "    kd_copy_wait<0>();\n    float *out = (float *)(void *)shared", "test_emu_attention", "test_decode"),  # combining warps writes over a ring in use
     (CUDA % "attn_decode.cu", "bool ok = page * PAGE + r >= it.begin && page * PAGE + r < it.end;", "bool ok = true;",
-         "test_emu_attention"),  # NaN of slots that are not the sequence's
+         "test_emu_attention", "test_decode"),  # NaN of slots that are not the sequence's
     (CUDA % "attn_decode.cu", "if (column == 0)\n                    scores[g * PAGE + r + sub] = t >= it.begin && t < it.end ? s[g] : -INFINITY;",
          "if (column == 0)\n                    scores[g * PAGE + r + sub] = t >= it.begin && t <= it.end ? s[g] : -INFINITY;",
-         "test_emu_attention"),  # one token too many
+         "test_emu_attention", "test_decode"),  # one token too many
     (CUDA % "attn_decode.cu", "                                      page + DECODE_WARPS<HD>, h, lane);\n        kd_copy_wait<1>();\n        __syncwarp();\n        const float *scale = SCALED ? scales + stage * 2 * PAGE",
-         "                                      page + 1, h, lane);\n        kd_copy_wait<1>();\n        __syncwarp();\n        const float *scale = SCALED ? scales + stage * 2 * PAGE", "test_emu_attention"),  # a warp takes the pages of another
+         "                                      page + 1, h, lane);\n        kd_copy_wait<1>();\n        __syncwarp();\n        const float *scale = SCALED ? scales + stage * 2 * PAGE", "test_emu_attention", "test_decode"),  # a warp takes the pages of another
     (CUDA % "attn_decode.cu", "for (int bits = PER_ROW / 2; bits > 0; bits >>= 1)", "for (int bits = PER_ROW / 4; bits > 0; bits >>= 1)",
-         "test_emu_attention"),  # half of a row is left out
+         "test_emu_attention", "test_decode"),  # half of a row is left out
     (CUDA % "attn_decode.cu", "STAGE = 2 * PAGE * HD * 2,\n        QUERY = 16 * HD * 2,", "STAGE = 2 * PAGE * HD * 2,\n        QUERY = 8 * HD * 2,",
-         "test_emu_attention"),  # too little shared memory
+         "test_emu_attention", "test_decode"),  # too little shared memory
     (CUDA % "attn_decode.cu", "        sum += sink_part(a.sinks, head, max);\n", "", "test_emu_attention"),  # sinks take no part
     (CUDA % "attn_prefill.cu", "sum[e] += sink_part(a.sinks, h * G + packed % G, max[e]);", "sum[e] += sink_part(a.sinks, h * G, max[e]);", "test_emu_attention"),  # prefill: the sink of a group's first head
     (CUDA % "attn_prefill.cu", "s = cap_score(s) * (a.softcap * LOG2_E);", "s = s * (a.softcap * LOG2_E);", "test_emu_attention"),  # scores without their cap
@@ -46,24 +46,24 @@ ROWS = [
     (CUDA % "attn.cuh", "int before = chunked && window > 0 ? position % window : window - 1;", "int before = window - 1;", "test_emu_attention"),  # chunks are windows
     (CUDA % "work.c", "begin = kv_first_seen(end - 1, a->window, a->chunked);", "begin = kv_first_seen(end - 1, a->window, false);", "test_emu_work"),  # the same, of decode's splits
     (CUDA % "phases.c", "    if (layer->attn_gate)\n        cuda_gate", "    if (false)\n        cuda_gate", "test_emu_kinds"),  # attention without its gate
-    (CUDA % "attn_decode.cu", "            float f = rescale(stat.x, max);", "            float f = 1;", "test_emu_attention"),  # split-KV partials are not rescaled
+    (CUDA % "attn_decode.cu", "            float f = rescale(stat.x, max);", "            float f = 1;", "test_emu_attention", "test_decode"),  # split-KV partials are not rescaled
     (CUDA % "attn_decode.cu", "(uint32_t)num - 1) == (uint32_t)num - 1;", "(uint32_t)num - 1) == 0;",
-         "test_emu_attention"),  # the first split to arrive combines what the others have not left
+         "test_emu_attention", "test_decode"),  # the first split to arrive combines what the others have not left
     (CUDA % "attn_decode.cu", "(uint32_t)num - 1) == (uint32_t)num - 1;", "(uint32_t)num) == (uint32_t)num - 1;",
-         "test_emu_attention"),  # splits that have arrived are counted on in the next launch
-    (CUDA % "attn_decode.cu", "    }\n    __syncthreads();\n    if (*is_last)", "    }\n    if (*is_last)", "test_emu_attention"),  # whether a split is the last is read before it is known
-    (CUDA % "attn_prefill.cu", "        kd_copy_wait<1>();\n        __syncthreads();\n", "        kd_copy_wait<1>();\n", "test_emu_attention"),  # prefill: copies of other threads are not waited for
-    (CUDA % "attn_prefill.cu", "        __syncthreads(); // the stage is written again\n", "", "test_emu_attention"),  # prefill: a stage is written while others read it
+         "test_emu_attention", "test_decode"),  # splits that have arrived are counted on in the next launch
+    (CUDA % "attn_decode.cu", "    }\n    __syncthreads();\n    if (*is_last)", "    }\n    if (*is_last)", "test_emu_attention", "test_decode"),  # whether a split is the last is read before it is known
+    (CUDA % "attn_prefill.cu", "        kd_copy_wait<1>();\n        __syncthreads();\n", "        kd_copy_wait<1>();\n", "test_emu_attention", "test_prefill"),  # prefill: copies of other threads are not waited for
+    (CUDA % "attn_prefill.cu", "        __syncthreads(); // the stage is written again\n", "", "test_emu_attention", "test_prefill"),  # prefill: a stage is written while others read it
     (CUDA % "attn_prefill.cu", "        kd_copy_wait<1>();\n        __syncthreads();\n", "        kd_copy_wait<1>();\n        if (warp < 3)\n            __syncthreads();\n",
-         "test_emu_attention"),  # a barrier that some do not reach
-    (CUDA % "attn_prefill.cu", "kd_ldmatrix4_trans(b, values", "kd_ldmatrix4(b, values", "test_emu_attention"),  # values are not transposed
-    (CUDA % "attn_prefill.cu", "token <= last[e >> 1] &&", "token <= last[e >> 1] + 1 &&", "test_emu_attention"),  # a row sees the token after it
-    (CUDA % "attn_prefill.cu", "token >= first[e >> 1];", "token >= first[e >> 1] - 1;", "test_emu_attention"),  # a window one token too wide
+         "test_emu_attention", "test_prefill"),  # a barrier that some do not reach
+    (CUDA % "attn_prefill.cu", "kd_ldmatrix4_trans(b, values", "kd_ldmatrix4(b, values", "test_emu_attention", "test_prefill"),  # values are not transposed
+    (CUDA % "attn_prefill.cu", "token <= last[e >> 1] &&", "token <= last[e >> 1] + 1 &&", "test_emu_attention", "test_prefill"),  # a row sees the token after it
+    (CUDA % "attn_prefill.cu", "token >= first[e >> 1];", "token >= first[e >> 1] - 1;", "test_emu_attention", "test_prefill"),  # a window one token too wide
     (CUDA % "attn_decode.cu", "s[n][e] = t >= it.begin && t < it.end ? s[n][e] * scale[PAGE + t % PAGE] : 0;", "s[n][e] = s[n][e] * scale[PAGE + t % PAGE];",
          "test_emu_attention"),  # int8, large groups: the scale of a slot without a token
     (CUDA % "attn_decode.cu", "p = page * PAGE + t >= it.begin && page * PAGE + t < it.end ? p * scale[PAGE + t] : 0;", "p = p * scale[PAGE + t];",
          "test_emu_attention"),  # int8, small groups: the same
-    (CUDA % "attn_decode.cu", "s[g] *= scale[r + sub];", "s[g] *= scale[r];", "test_emu_attention"),  # int8: the scale of another token
+    (CUDA % "attn_decode.cu", "s[g] *= scale[r + sub];", "s[g] *= scale[r];", "test_emu_attention", "test_decode"),  # int8: the scale of another token
     (CUDA % "attn_prefill.cu", "2 * TOKENS, (int)threadIdx.x, PREFILL_THREADS);\n            __syncthreads();", "2 * TOKENS, (int)threadIdx.x, PREFILL_THREADS);",
          "test_emu_attention"),  # 8 bits: a tile is read before it is widened
     (CUDA % "attn_prefill.cu", "s[n][e] = token >= begin && token < end ? s[n][e] * scale[TOKENS + token % TOKENS] : 0;", "s[n][e] = s[n][e] * scale[TOKENS + token % TOKENS];",
@@ -71,21 +71,21 @@ ROWS = [
     (CUDA % "attn.cuh", "*(uint4 *)(void *)(to + r * HD * 2 + (((c + 1) ^ (r & 7)) << 4)) = high;", "*(uint4 *)(void *)(to + r * HD * 2 + ((c ^ (r & 7)) << 4)) = high;",
          "test_emu_attention"),  # 8 bits: half of a piece over the other
     (CUDA % "attn_wgmma.cu", "    kd_copy_wait<1>();\n    kd_shared_fence();\n", "    kd_copy_wait<1>();\n", "test_emu_attention"),  # wgmma: the first keys are not fenced
-    (CUDA % "attn_wgmma.cu", "    kd_copy_wait<0>();\n    kd_shared_fence();\n", "    kd_copy_wait<0>();\n", "test_emu_attention"),  # wgmma: the next keys are not fenced
+    (CUDA % "attn_wgmma.cu", "    kd_copy_wait<0>();\n    kd_shared_fence();\n", "    kd_copy_wait<0>();\n", "test_emu_attention", "test_wide_prefill"),  # wgmma: the next keys are not fenced
     (CUDA % "attn_wgmma.cu", "    kd_copy_wait<0>();\n    kd_shared_fence();\n", "    kd_copy_wait<1>();\n    kd_shared_fence();\n", "test_emu_attention"),  # wgmma: copies are not waited for
-    (CUDA % "attn_wgmma.cu", "((c % 8 ^ r % 8) << 4)", "(c % 8 << 4)", "test_emu_attention"),  # wgmma: no swizzle
+    (CUDA % "attn_wgmma.cu", "((c % 8 ^ r % 8) << 4)", "(c % 8 << 4)", "test_emu_attention", "test_wide_prefill"),  # wgmma: no swizzle
     (CUDA % "attn_wgmma.cu", "c / 8 * rows * ROW_BYTES", "c / 8 * ROW_BYTES", "test_emu_attention"),  # wgmma: blocks of columns over each other
     (CUDA % "attn_wgmma.cu", "kd_across_k(values, WIDE_TOKENS * ROW_BYTES, PATTERN)", "kd_across_k(values, PATTERN, WIDE_TOKENS * ROW_BYTES)",
          "test_emu_attention"),  # wgmma: the strides of values exchanged
     (CUDA % "attn_wgmma.cu", "kd_wgmma<HD, HALF, true>(o, p[k]", "kd_wgmma<HD, HALF, false>(o, p[k]", "test_emu_attention"),  # wgmma: values are not transposed
     (CUDA % "attn_wgmma.cu", "warp / 4 * GROUP_ROWS * ROW_BYTES", "0", "test_emu_attention"),  # wgmma: both warpgroups have the first's queries
     (CUDA % "attn_wgmma.cu", "k % 4 * 32)), k > 0);", "k % 4 * 32)), true);", "test_emu_attention"),  # wgmma: scores on top of the tile's before
-    (CUDA % "attn_wgmma.cu", "        kd_wgmma_wait<1>(); // the scores\n", "", "test_emu_attention"),  # wgmma: scores are read before they are there
-    (CUDA % "attn_wgmma.cu", "    kd_wgmma_wait<0>(); // outputs of the tiles before\n", "", "test_emu_attention"),  # wgmma: outputs are rescaled while they are added to
+    (CUDA % "attn_wgmma.cu", "        kd_wgmma_wait<1>(); // the scores\n", "", "test_emu_attention", "test_wide_prefill"),  # wgmma: scores are read before they are there
+    (CUDA % "attn_wgmma.cu", "    kd_wgmma_wait<0>(); // outputs of the tiles before\n", "", "test_emu_attention", "test_wide_prefill"),  # wgmma: outputs are rescaled while they are added to
     (CUDA % "attn_wgmma.cu", "    kd_wgmma_wait<0>(); // the last outputs\n", "", "test_emu_attention"),  # wgmma: a block ends with wgmma in flight
     (CUDA % "attn_wgmma.cu", "    kd_wgmma_hold(p);\n    kd_wgmma_fence();\n", "    kd_wgmma_hold(p);\n", "test_emu_attention"),  # wgmma: registers are not fenced
-    (CUDA % "attn_wgmma.cu", "    kd_shared_fence();\n    __syncthreads(); // and no thread", "    kd_shared_fence();\n    // and nobody", "test_emu_attention"),  # wgmma: a stage is written while others read it
-    (CUDA % "attn_wgmma.cu", "o[i][e] *= f[e >> 1];", "o[i][e] *= 1;", "test_emu_attention"),  # wgmma: outputs are not rescaled
+    (CUDA % "attn_wgmma.cu", "    kd_shared_fence();\n    __syncthreads(); // and no thread", "    kd_shared_fence();\n    // and nobody", "test_emu_attention", "test_wide_prefill"),  # wgmma: a stage is written while others read it
+    (CUDA % "attn_wgmma.cu", "o[i][e] *= f[e >> 1];", "o[i][e] *= 1;", "test_emu_attention", "test_wide_prefill"),  # wgmma: outputs are not rescaled
     (CUDA % "attn_wgmma.cu", "rows.sum[e] *= f[e];", "", "test_emu_attention"),  # wgmma: sums are not rescaled
     (CUDA % "attn_wgmma.cu", "base[e] = top[e] == -INFINITY ? 0 : -top[e];", "base[e] = -top[e];", "test_emu_attention"),  # wgmma: a row that saw nothing yet
     (CUDA % "attn_wgmma.cu", "token <= rows.last[e >> 1] &&", "token <= rows.last[e >> 1] + 1 &&", "test_emu_attention"),  # wgmma: a row sees the token after it
@@ -103,75 +103,75 @@ ROWS = [
     (CUDA % "emu/wgmma.cpp", "if (b->writer[l.piece] == l.number)", "if (l.number == 0)", "test_emu_attention"),  # emulator: fences are not seen
     (CUDA % "emu/wgmma.cpp", "if (r.known && r.n == n && digest(r) != r.fenced)", "if (false)", "test_emu_intrinsics"),  # emulator: registers written behind the fence
     (CUDA % "emu/wgmma.cpp", "if (b->warps[i].history != b->warps[i / 4 * 4].history)", "if (false)", "test_emu_intrinsics"),  # emulator: warps that do not do the same
-    (CUDA % "store.cuh", "!finite || max < 7.88860905e-31f; // 2^-100", "!finite || max == 0;", "test_emu_rows"),  # int8: vectors too small for a scale
-    (CUDA % "store.cuh", "finite = __ballot_sync(ALL_LANES, finite) == ALL_LANES;", "__syncwarp();", "test_emu_rows"),  # int8: a NaN that lane 0 does not see
+    (CUDA % "store.cuh", "!finite || max < 7.88860905e-31f; // 2^-100", "!finite || max == 0;", "test_emu_rows", "test_int8 qkv.cu"),  # int8: vectors too small for a scale
+    (CUDA % "store.cuh", "finite = __ballot_sync(ALL_LANES, finite) == ALL_LANES;", "__syncwarp();", "test_emu_rows", "test_int8 qkv.cu"),  # int8: a NaN that lane 0 does not see
     (CUDA % "intrinsics.h", "    if (a >= 0x43e80000u)\n        return (uint8_t)(sign | 0x7eu);\n    if (a >= 0x3c800000u)\n        return (uint8_t)(sign | (a - ", "    if (a >= 0x3c800000u)\n        return (uint8_t)(sign | (a - ",
-         "test_emu_intrinsics"),  # fp8: large numbers wrap around
-    (CUDA % "ranks.cu", "bool go = peer_arrive(a.peers, epoch, arrived);\n    if (go && a.n", "bool go = true;\n    if (go && a.n", "test_emu_peers"),  # parts are added before they are there
-    (CUDA % "ranks.cu", "    keep_epoch(a.peers, epoch, peer_part(a.peers, epoch, go, arrived));\n}\n\n// The first shot", "    keep_epoch(a.peers, epoch, go);\n}\n\n// The first shot", "test_emu_peers"),  # a part is written while others read it
-    (CUDA % "ranks.cu", "v[r] = add4(v[2 * r], v[2 * r + 1]);", "v[r] = add4(v[r], v[r + n / 2]);", "test_emu_peers"),  # another tree
-    (CUDA % "ranks.cu", "    go = peer_part(a.peers, epoch, go, arrived);\n", "", "test_emu_peers"),  # two shots: slices are read before they are there
-    (CUDA % "ranks.cu", "return go && peer_barrier(g, epoch + 2, arrived);", "return peer_barrier(g, epoch + 2, arrived) && go;", "test_emu_peers"),  # two shots: who has no sums says that they are there
-    (CUDA % "ranks.cu", "return epoch % 2 == 0 && peer_barrier", "return peer_barrier", "test_emu_peers"),  # a block that has failed says in its next launch that it has come
-    (CUDA % "ranks.cu", "((T *)(void *)a.part[r])[begin + i] = v;", "((T *)(void *)a.part[a.peers.rank])[begin + i] = v;", "test_emu_peers"),  # two shots: others keep what they had of a slice
-    (CUDA % "ranks.cu", "(sum_size<T>(a) + 32 * WORLD - 1) / (32 * WORLD)", "sum_size<T>(a) / (32 * WORLD)", "test_emu_peers"),  # two shots: nobody adds the end
-    (CUDA % "ranks.cu", "i < all; i += 4 * size)", "i < all && i < 4 * size; i += 4 * size)", "test_emu_peers"),  # two shots: the first four slices
+         "test_emu_intrinsics", "test_e4m3 test_emu_intrinsics.cu"),  # fp8: large numbers wrap around
+    (CUDA % "ranks.cu", "bool go = peer_arrive(a.peers, epoch, arrived);\n    if (go && a.n", "bool go = true;\n    if (go && a.n", "test_emu_peers", "test_sum"),  # parts are added before they are there
+    (CUDA % "ranks.cu", "    keep_epoch(a.peers, epoch, peer_part(a.peers, epoch, go, arrived));\n}\n\n// The first shot", "    keep_epoch(a.peers, epoch, go);\n}\n\n// The first shot", "test_emu_peers", "test_sum"),  # a part is written while others read it
+    (CUDA % "ranks.cu", "v[r] = add4(v[2 * r], v[2 * r + 1]);", "v[r] = add4(v[r], v[r + n / 2]);", "test_emu_peers", "test_sum"),  # another tree
+    (CUDA % "ranks.cu", "    go = peer_part(a.peers, epoch, go, arrived);\n", "", "test_emu_peers", "test_sum"),  # two shots: slices are read before they are there
+    (CUDA % "ranks.cu", "return go && peer_barrier(g, epoch + 2, arrived);", "return peer_barrier(g, epoch + 2, arrived) && go;", "test_emu_peers", "test_stop"),  # two shots: who has no sums says that they are there
+    (CUDA % "ranks.cu", "return epoch % 2 == 0 && peer_barrier", "return peer_barrier", "test_emu_peers", "test_stop"),  # a block that has failed says in its next launch that it has come
+    (CUDA % "ranks.cu", "((T *)(void *)a.part[r])[begin + i] = v;", "((T *)(void *)a.part[a.peers.rank])[begin + i] = v;", "test_emu_peers", "test_sum"),  # two shots: others keep what they had of a slice
+    (CUDA % "ranks.cu", "(sum_size<T>(a) + 32 * WORLD - 1) / (32 * WORLD)", "sum_size<T>(a) / (32 * WORLD)", "test_emu_peers", "test_sum"),  # two shots: nobody adds the end
+    (CUDA % "ranks.cu", "i < all; i += 4 * size)", "i < all && i < 4 * size; i += 4 * size)", "test_emu_peers", "test_sum"),  # two shots: the first four slices
     (CUDA % "ops.h", "> worth * (size_t)world;", ">= worth * (size_t)world;", "test_emu_peers"),  # two shots of two ranks
     (CUDA % "peers.c", "        p->two_shots = all[0].two_shots; // all do the same\n", "", "test_processes"),  # each rank its own way
-    (CUDA % "sample.cu", "float max = finite ? -INFINITY : NAN;", "float max = -INFINITY;", "test_emu_sample"),  # a slice that is not finite is sampled from
-    (CUDA % "ranks.cu", "i = (int)threadIdx.x, at = from * n + i;", "i = (int)threadIdx.x, at = i;", "test_emu_peers"),  # the first rank's slices from all
+    (CUDA % "sample.cu", "float max = finite ? -INFINITY : NAN;", "float max = -INFINITY;", "test_emu_sample", "test_topk"),  # a slice that is not finite is sampled from
+    (CUDA % "ranks.cu", "i = (int)threadIdx.x, at = from * n + i;", "i = (int)threadIdx.x, at = i;", "test_emu_peers", "test_gather"),  # the first rank's slices from all
     (CUDA % "sample.cu", "= {order_key(v.best), 0, 1}; // greedy", "= {order_key(v.best), 1, 1}; // greedy", "test_emu_sample"),  # the second of equal best tokens
     (CUDA % "sample.cu", "v.n = a.begin + end * CUDA_GROUP < a.end ?", "v.n = a.begin + end * CUDA_GROUP > 0 ?", "test_emu_sample"),  # a slice behind the last token
-    (CUDA % "ranks.cu", "        if (a.bias)\n            v[k] = add4(", "        if (a.bias && a.peers.rank == 0)\n            v[k] = add4(", "test_emu_peers"),  # a bias on one rank alone
+    (CUDA % "ranks.cu", "        if (a.bias)\n            v[k] = add4(", "        if (a.bias && a.peers.rank == 0)\n            v[k] = add4(", "test_emu_peers", "test_sum"),  # a bias on one rank alone
     (CUDA % "sample.cu", "topk->ids[at] = first + i;", "topk->ids[at] = a.begin + i;", "test_emu_sample"),  # local top-k by its place in a slice
     (CUDA % "sample.cu", "if (d.adjusted < 0 || row.row < 0 || topk != TOPK)", "if (d.adjusted < 0 || row.row < 0 || TOPK)", "test_emu_ranks"),  # local top-k before entries and mask
     (CUDA % "gemm_common.cuh", "return kd_add(kd_add(red[0], red[stride]), kd_add(red[2 * stride], red[3 * stride]));",
          "return kd_add(kd_add(kd_add(red[0], red[stride]), red[2 * stride]), red[3 * stride]);",
          "test_emu_ranks"),  # a rank's segments in another order
-    (CUDA % "gemm.cu", "    __syncthreads();\n    finish<NT>(a, rows, red, a.segments.num", "    finish<NT>(a, rows, red, a.segments.num", "test_emu_gemm"),  # segments are added before they are there
-    (CUDA % "gemm.cu", "kd_grid_wait(); // weights do not depend on the kernel before, x does", "", "test_emu_gemm"),  # x is read before the kernel before has written it
-    (CUDA % "gemm.cu", "a.w, tile, s + RING - 1,", "a.w, tile, s + RING - 2,", "test_emu_gemm"),  # the ring holds the wrong step
-    (CUDA % "gemm.cu", "kd_copy_wait<RING - 2>();", "kd_copy_wait<RING - 1>();", "test_emu_gemm"),  # the ring is read before its copies land
-    (CUDA % "gemm.cu", "        __syncwarp(); // other lanes' copies have landed, and the stage before has been read\n", "", "test_emu_gemm"),  # scales that other lanes copy are not waited for
-    (CUDA % "gemm.cu", "        __syncthreads(); // every warp is done with its ring\n", "", "test_emu_gemm"),  # sums are written over a ring in use
-    (CUDA % "gemm.cu", "(stage == 0 ? RING - 1 : stage - 1)", "stage", "test_emu_gemm"),  # the ring overwrites the step that is multiplied
-    (CUDA % "gemm_staged.cu", "kd_copy_wait<DEPTH - 2>();", "kd_copy_wait<DEPTH - 1>();", "test_emu_gemm"),  # staged: a step is read before its copies land
-    (CUDA % "gemm_staged.cu", "            __syncthreads(); // others' copies have landed, and the stage before has been read\n", "", "test_emu_gemm"),  # staged: copies of other warps are not waited for
-    (CUDA % "gemm_staged.cu", "(stage == 0 ? DEPTH - 1 : stage - 1)", "stage", "test_emu_gemm"),  # staged: the step that is multiplied is overwritten
-    (CUDA % "gemm_staged.cu", "    kd_grid_wait(); // weights do not depend on the kernel before, x does\n", "", "test_emu_gemm"),  # staged: x is read before the kernel before has written it
-    (CUDA % "gemm_staged.cu", "a.w, copied, s + DEPTH - 1, lane);", "a.w, copied, s + DEPTH - 2, lane);", "test_emu_gemm"),  # staged: weights of one step, tokens of another
-    (CUDA % "gemm_staged.cu", "first + num - 1, &s, &stop);", "first, &s, &stop);", "test_emu_gemm"),  # staged: only the first segment is copied
-    (CUDA % "gemm_common.cuh", "n /= 2, num /= 2, at += NT * STAGED_THREADS)", "n /= 2, num /= 2)", "test_emu_gemm"),  # staged: two levels of the tree in one place
-    (CUDA % "gemm_common.cuh", "c[j][e] = kd_add(lowest[j][e], c[j][e]);", "c[j][e] = lowest[j][e];", "test_emu_gemm"),  # staged: the right leaf is lost
-    (CUDA % "gemm_common.cuh", "    __syncthreads(); // the ring is free\n    red +=", "    red +=", "test_emu_gemm"),  # staged: sums are written over a ring in use
-    (CUDA % "gemm_common.cuh", "    __syncwarp();\n    if (tile >= 0)\n        finish", "    if (tile >= 0)\n        finish", "test_emu_gemm"),  # staged: sums are read before other lanes have written them
-    (CUDA % "gemm_common.cuh", "    if (tile >= 0)\n        finish", "    finish", "test_emu_gemm"),  # staged: maxima of tiles that are not there
-    (CUDA % "gemm_staged.cu", "(panel + (j * 8 + lane / 4) * 64)", "(panel + (j * 8 + lane / 4) * 32)", "test_emu_gemm"),  # staged: half of another token
-    (CUDA % "gemm_common.cuh", "kd_count(&a.parts.arrived[tile], (uint32_t)num - 1) == (uint32_t)num - 1;", "kd_count(&a.parts.arrived[tile], (uint32_t)num - 1) == 0;", "test_emu_gemm"),  # staged: the first block adds what the others have not left
-    (CUDA % "gemm_common.cuh", "    __syncthreads();\n    if (!*is_last)", "    if (!*is_last)", "test_emu_gemm"),  # staged: whether a block is the last is read before it is known
-    (CUDA % "gemm_common.cuh", "parts + (n - 1) * NT * STAGED_THREADS", "parts + n % num * NT * STAGED_THREADS", "test_emu_gemm"),  # staged: parts in another order
-    (CUDA % "gemm_common.cuh", "return most > 4 ? 2 : most > 2;", "return most > 4;", "test_emu_gemm"),  # staged: too little shared memory
-    (CUDA % "phases.c", ".num_adjusted = dev->bucket ? n", ".num_adjusted = dev->capturing ? n", "test_emu_limits"),  # a kernel is loaded while a graph is captured
-    (CUDA % "big_kernels.h", "    return most;", "    return most < bytes ? most : bytes;", "test_emu_gemm"),  # a kernel may have the shared memory of its first launch
-    (CUDA % "gemm_wgmma.cu", "            kd_shared_fence();\n", "", "test_emu_gemm"),  # gemm of wgmma: copies are not fenced
-    (CUDA % "gemm_wgmma.cu", "kd_copy_wait<DEPTH - 2>();", "kd_copy_wait<DEPTH - 1>();", "test_emu_gemm"),  # gemm of wgmma: a step is read before its copies land
-    (CUDA % "gemm_wgmma.cu", "            __syncthreads(); // others' copies have landed, and the stage before has been multiplied\n", "", "test_emu_gemm"),  # gemm of wgmma: copies of other warps are not waited for
-    (CUDA % "gemm_wgmma.cu", "(stage == 0 ? DEPTH - 1 : stage - 1)", "stage", "test_emu_gemm"),  # gemm of wgmma: the step before is overwritten
-    (CUDA % "gemm_wgmma.cu", "((c ^ row / 2 % 4) << 4)", "(c << 4)", "test_emu_gemm"),  # gemm of wgmma: no swizzle
-    (CUDA % "gemm_wgmma.cu", "    kd_grid_wait(); // weights do not depend on the kernel before, x does\n", "", "test_emu_gemm"),  # gemm of wgmma: x is read before the kernel before has written it
-    (CUDA % "gemm_wgmma.cu", "kd_warp() / 4 * 64 * KD_NARROW_ROW", "0", "test_emu_gemm"),  # gemm of wgmma: both warpgroups have the first's rows
-    (CUDA % "gemm_wgmma.cu", "stage * shape::step + b * 128 * KD_NARROW_ROW + k", "stage * shape::step + k", "test_emu_gemm"),  # gemm of wgmma: the second 128 rows are the first
-    (CUDA % "gemm_wgmma.cu", "                c[j][e] = 0;\n", "                c[j][e] = n > 1 ? c[j][e] : 0;\n", "test_emu_gemm"),  # gemm of wgmma: a segment goes on with the sums of the one before
-    (CUDA % "gemm_wgmma.cu", "            kd_wgmma_wait<0>();\n", "", "test_emu_gemm"),  # gemm of wgmma: sums are read before they are there
-    (CUDA % "wgmma.h", "return (uint64_t)2 << 62", "return (uint64_t)1 << 62", "test_emu_gemm"),  # gemm of wgmma: rows of another length
-    (CUDA % "gemm_wgmma.cu", "a->parts.wgmma && (a->w.layout == LAYOUT_BF16 || a->w.layout == LAYOUT_F16)", "a->parts.wgmma", "test_emu_gemm"),  # gemm of wgmma: weights that are not its own
-    (CUDA % "gemm_common.cuh", "traits::supers + (lane - WORDS) * 16;", "traits::supers + lane * 16;", "test_emu_gemm"),  # factors of other rows
-    (CUDA % "gemm_common.cuh", "return (int)((long long)steps * i / SEGMENTS);", "return steps / SEGMENTS * i;", "test_emu_gemm"),  # the last steps are left out
+    (CUDA % "gemm.cu", "    __syncthreads();\n    finish<NT>(a, rows, red, a.segments.num", "    finish<NT>(a, rows, red, a.segments.num", "test_emu_gemm", "test_shapes"),  # segments are added before they are there
+    (CUDA % "gemm.cu", "kd_grid_wait(); // weights do not depend on the kernel before, x does", "", "test_emu_gemm", "test_shapes"),  # x is read before the kernel before has written it
+    (CUDA % "gemm.cu", "a.w, tile, s + RING - 1,", "a.w, tile, s + RING - 2,", "test_emu_gemm", "test_shapes"),  # the ring holds the wrong step
+    (CUDA % "gemm.cu", "kd_copy_wait<RING - 2>();", "kd_copy_wait<RING - 1>();", "test_emu_gemm", "test_shapes"),  # the ring is read before its copies land
+    (CUDA % "gemm.cu", "        __syncwarp(); // other lanes' copies have landed, and the stage before has been read\n", "", "test_emu_gemm", "test_shapes"),  # scales that other lanes copy are not waited for
+    (CUDA % "gemm.cu", "        __syncthreads(); // every warp is done with its ring\n", "", "test_emu_gemm", "test_shapes"),  # sums are written over a ring in use
+    (CUDA % "gemm.cu", "(stage == 0 ? RING - 1 : stage - 1)", "stage", "test_emu_gemm", "test_shapes"),  # the ring overwrites the step that is multiplied
+    (CUDA % "gemm_staged.cu", "kd_copy_wait<DEPTH - 2>();", "kd_copy_wait<DEPTH - 1>();", "test_emu_gemm", "test_shapes"),  # staged: a step is read before its copies land
+    (CUDA % "gemm_staged.cu", "            __syncthreads(); // others' copies have landed, and the stage before has been read\n", "", "test_emu_gemm", "test_shapes"),  # staged: copies of other warps are not waited for
+    (CUDA % "gemm_staged.cu", "(stage == 0 ? DEPTH - 1 : stage - 1)", "stage", "test_emu_gemm", "test_shapes"),  # staged: the step that is multiplied is overwritten
+    (CUDA % "gemm_staged.cu", "    kd_grid_wait(); // weights do not depend on the kernel before, x does\n", "", "test_emu_gemm", "test_shapes"),  # staged: x is read before the kernel before has written it
+    (CUDA % "gemm_staged.cu", "a.w, copied, s + DEPTH - 1, lane);", "a.w, copied, s + DEPTH - 2, lane);", "test_emu_gemm", "test_shapes"),  # staged: weights of one step, tokens of another
+    (CUDA % "gemm_staged.cu", "first + num - 1, &s, &stop);", "first, &s, &stop);", "test_emu_gemm", "test_shapes"),  # staged: only the first segment is copied
+    (CUDA % "gemm_common.cuh", "n /= 2, num /= 2, at += NT * STAGED_THREADS)", "n /= 2, num /= 2)", "test_emu_gemm", "test_shapes gemm_staged.cu"),  # staged: two levels of the tree in one place
+    (CUDA % "gemm_common.cuh", "c[j][e] = kd_add(lowest[j][e], c[j][e]);", "c[j][e] = lowest[j][e];", "test_emu_gemm", "test_shapes gemm_staged.cu"),  # staged: the right leaf is lost
+    (CUDA % "gemm_common.cuh", "    __syncthreads(); // the ring is free\n    red +=", "    red +=", "test_emu_gemm", "test_shapes gemm_staged.cu"),  # staged: sums are written over a ring in use
+    (CUDA % "gemm_common.cuh", "    __syncwarp();\n    if (tile >= 0)\n        finish", "    if (tile >= 0)\n        finish", "test_emu_gemm", "test_shapes gemm_staged.cu"),  # staged: sums are read before other lanes have written them
+    (CUDA % "gemm_common.cuh", "    if (tile >= 0)\n        finish", "    finish", "test_emu_gemm", "test_logits gemm_staged.cu"),  # staged: maxima of tiles that are not there
+    (CUDA % "gemm_staged.cu", "(panel + (j * 8 + lane / 4) * 64)", "(panel + (j * 8 + lane / 4) * 32)", "test_emu_gemm", "test_shapes"),  # staged: half of another token
+    (CUDA % "gemm_common.cuh", "kd_count(&a.parts.arrived[tile], (uint32_t)num - 1) == (uint32_t)num - 1;", "kd_count(&a.parts.arrived[tile], (uint32_t)num - 1) == 0;", "test_emu_gemm", "test_shapes gemm_staged.cu"),  # staged: the first block adds what the others have not left
+    (CUDA % "gemm_common.cuh", "    __syncthreads();\n    if (!*is_last)", "    if (!*is_last)", "test_emu_gemm", "test_shapes gemm_staged.cu"),  # staged: whether a block is the last is read before it is known
+    (CUDA % "gemm_common.cuh", "parts + (n - 1) * NT * STAGED_THREADS", "parts + n % num * NT * STAGED_THREADS", "test_emu_gemm", "test_batch_invariance gemm_staged.cu"),  # staged: parts in another order
+    (CUDA % "gemm_common.cuh", "return most > 4 ? 2 : most > 2;", "return most > 4;", "test_emu_gemm", "test_shapes gemm_staged.cu"),  # staged: too little shared memory
+    (CUDA % "phases.c", ".num_adjusted = dev->bucket ? n", ".num_adjusted = dev->capturing ? n", "test_emu_limits", "test_60_gb"),  # a kernel is loaded while a graph is captured
+    (CUDA % "big_kernels.h", "    return most;", "    return most < bytes ? most : bytes;", "test_emu_gemm", "test_shared_memory emu/rt_emu.cpp"),  # a kernel may have the shared memory of its first launch
+    (CUDA % "gemm_wgmma.cu", "            kd_shared_fence();\n", "", "test_emu_gemm", "test_wgmma"),  # gemm of wgmma: copies are not fenced
+    (CUDA % "gemm_wgmma.cu", "kd_copy_wait<DEPTH - 2>();", "kd_copy_wait<DEPTH - 1>();", "test_emu_gemm", "test_wgmma"),  # gemm of wgmma: a step is read before its copies land
+    (CUDA % "gemm_wgmma.cu", "            __syncthreads(); // others' copies have landed, and the stage before has been multiplied\n", "", "test_emu_gemm", "test_wgmma"),  # gemm of wgmma: copies of other warps are not waited for
+    (CUDA % "gemm_wgmma.cu", "(stage == 0 ? DEPTH - 1 : stage - 1)", "stage", "test_emu_gemm", "test_wgmma"),  # gemm of wgmma: the step before is overwritten
+    (CUDA % "gemm_wgmma.cu", "((c ^ row / 2 % 4) << 4)", "(c << 4)", "test_emu_gemm", "test_wgmma"),  # gemm of wgmma: no swizzle
+    (CUDA % "gemm_wgmma.cu", "    kd_grid_wait(); // weights do not depend on the kernel before, x does\n", "", "test_emu_gemm", "test_wgmma"),  # gemm of wgmma: x is read before the kernel before has written it
+    (CUDA % "gemm_wgmma.cu", "kd_warp() / 4 * 64 * KD_NARROW_ROW", "0", "test_emu_gemm", "test_wgmma"),  # gemm of wgmma: both warpgroups have the first's rows
+    (CUDA % "gemm_wgmma.cu", "stage * shape::step + b * 128 * KD_NARROW_ROW + k", "stage * shape::step + k", "test_emu_gemm", "test_wgmma"),  # gemm of wgmma: the second 128 rows are the first
+    (CUDA % "gemm_wgmma.cu", "                c[j][e] = 0;\n", "                c[j][e] = n > 1 ? c[j][e] : 0;\n", "test_emu_gemm", "test_wgmma"),  # gemm of wgmma: a segment goes on with the sums of the one before
+    (CUDA % "gemm_wgmma.cu", "            kd_wgmma_wait<0>();\n", "", "test_emu_gemm", "test_wgmma"),  # gemm of wgmma: sums are read before they are there
+    (CUDA % "wgmma.h", "return (uint64_t)2 << 62", "return (uint64_t)1 << 62", "test_emu_gemm", "test_wgmma gemm_wgmma.cu"),  # gemm of wgmma: rows of another length
+    (CUDA % "gemm_wgmma.cu", "a->parts.wgmma && (a->w.layout == LAYOUT_BF16 || a->w.layout == LAYOUT_F16)", "a->parts.wgmma", "test_emu_gemm", "test_wgmma"),  # gemm of wgmma: weights that are not its own
+    (CUDA % "gemm_common.cuh", "traits::supers + (lane - WORDS) * 16;", "traits::supers + lane * 16;", "test_emu_gemm", "test_shapes gemm.cu"),  # factors of other rows
+    (CUDA % "gemm_common.cuh", "return (int)((long long)steps * i / SEGMENTS);", "return steps / SEGMENTS * i;", "test_emu_gemm", "test_shapes gemm.cu"),  # the last steps are left out
     (CUDA % "gemm_common.cuh", "r.second[i] = both * (float)(int8_t)(s >> (16 + 8 * i));", "r.second[i] = both * (float)(uint8_t)(s >> (16 + 8 * i));",
-         "test_emu_gemm"),  # scales of Q6_K without a sign
-    (CUDA % "gemm_common.cuh", "if (nan >> (kd_lane() & 16) & 0xffffu)", "if (false)", "test_emu_gemm"),  # a NaN among logits is lost
-    (CUDA % "gemm_common.cuh", "s1 = kd_add(red[2 * stride], red[3 * stride]);", "s1 = kd_add(red[2 * stride], red[2 * stride]);", "test_emu_gemm"),  # a segment twice, another never
-    (CUDA % "pack.cu", "word[0] |= q << (i / 2 * 4 + i % 2 * 16);", "word[0] |= q << (i * 4);", "test_emu_gemm"),  # nibbles in the order of the file
+         "test_emu_gemm", "test_dequant gemm.cu"),  # scales of Q6_K without a sign
+    (CUDA % "gemm_common.cuh", "if (nan >> (kd_lane() & 16) & 0xffffu)", "if (false)", "test_emu_gemm", "test_logits gemm.cu"),  # a NaN among logits is lost
+    (CUDA % "gemm_common.cuh", "s1 = kd_add(red[2 * stride], red[3 * stride]);", "s1 = kd_add(red[2 * stride], red[2 * stride]);", "test_emu_gemm", "test_shapes gemm.cu"),  # a segment twice, another never
+    (CUDA % "pack.cu", "word[0] |= q << (i / 2 * 4 + i % 2 * 16);", "word[0] |= q << (i * 4);", "test_emu_gemm", "test_dequant"),  # nibbles in the order of the file
     (CUDA % "gemm_common.cuh", "(size & 0x01c001c0u)", "(size & 0x01800180u)", "test_emu_gemm"),  # 4-bit floats without their mantissa
     (CUDA % "gemm_common.cuh", "words[lane / 4] >> (16 * g)", "words[lane / 4]", "test_emu_gemm"),  # of MXFP4 the first 32 columns' scale for both
     (CUDA % "gemm_common.cuh", "        shared = 0;", "        shared = 3;", "test_emu_gemm"),  # of Q5_1 the factors of other columns
@@ -184,11 +184,11 @@ ROWS = [
     (CUDA % "gemm_common.cuh", "r.a.groups[blockIdx.x].expert * (size_t)values", "r.a.groups[0].expert * (size_t)values", "test_emu_experts"),  # experts: the biases of another
     (CUDA % "experts.cu", "fmaxf(fabsf(logit[e]), m)) > a.near)", "fmaxf(fabsf(logit[e]), m)) > 0)", "test_emu_experts"),  # experts in turn: none is near another
     (CUDA % "experts.c", "layer->ffn.weigh_input ? NULL : e->weights", "e->weights", "test_emu_experts"),  # experts: weighed before and after
-    (CUDA % "qkv.cu", "    __syncwarp();\n    if (kind < 2) {", "    if (kind < 2) {", "test_emu_rows"),  # a head is rotated before it is whole
-    (CUDA % "qkv.cu", "    if (slot < 0)\n        return;", "", "test_emu_rows"),  # padding is written somewhere
-    (CUDA % "qkv.cu", "norm += (size_t)(head - (kind == 1 ? a.num_heads : 0)) * (size_t)d;", "norm += (size_t)head * (size_t)d;", "test_emu_rows"),  # keys take the weights of other heads
-    (CUDA % "qkv.cu", "head_norm(x, d, unit ? NORM_RMS : a.kind, a.eps)", "head_norm(x, d, a.kind, a.eps)", "test_emu_rows"),  # a norm without weights subtracts the mean
-    (CUDA % "rows.cu", "if (!a.bias || i >= a.n)", "if (!a.bias)", "test_emu_rows"),  # a bias behind the row counts as its largest
+    (CUDA % "qkv.cu", "    __syncwarp();\n    if (kind < 2) {", "    if (kind < 2) {", "test_emu_rows", "test_qkv"),  # a head is rotated before it is whole
+    (CUDA % "qkv.cu", "    if (slot < 0)\n        return;", "", "test_emu_rows", "test_qkv"),  # padding is written somewhere
+    (CUDA % "qkv.cu", "norm += (size_t)(head - (kind == 1 ? a.num_heads : 0)) * (size_t)d;", "norm += (size_t)head * (size_t)d;", "test_emu_rows", "test_qkv"),  # keys take the weights of other heads
+    (CUDA % "qkv.cu", "head_norm(x, d, unit ? NORM_RMS : a.kind, a.eps)", "head_norm(x, d, a.kind, a.eps)", "test_emu_rows", "test_qkv"),  # a norm without weights subtracts the mean
+    (CUDA % "rows.cu", "if (!a.bias || i >= a.n)", "if (!a.bias)", "test_emu_rows", "test_norm"),  # a bias behind the row counts as its largest
     (CUDA % "experts.cu", "a.bias ? kd_add(shared, a.bias[i]) : shared);", "shared);", "test_emu_experts"),  # the shared expert without its bias
     (CUDA % "phases.c", "layer->router_norm, dev->work.num_tokens", "layer->ffn_norm, dev->work.num_tokens", "test_emu_experts"),  # the router takes what the shared expert does
     (CUDA % "phases.c", "normalise_in_place(dev, dev->added, layer->expert_post_norm, rows);", "", "test_emu_experts"),  # what experts give, as it is
@@ -196,23 +196,23 @@ ROWS = [
     (CUDA % "work.c", "t < (size_t)T ? step->types[t] : 0", "t < (size_t)T ? step->types[0] : 0", "test_emu_work"),  # a token has the type of the first
     (CUDA % "phases.c", ".types = dev->limits.has_types ? dev->inputs.types : NULL", ".types = NULL", "test_emu_kinds"),  # one type for both texts
     (CUDA % "phases.c", ".of_sum = dev->model.block == BLOCK_SUM_NORM};", ".of_sum = false};", "test_emu_kinds"),  # the norm is of what is added
-    (CUDA % "phases.c", "    if (!block_is_parallel(dev->model.block))\n", "    if (true)\n", "test_emu_kinds"),  # parallel blocks take what attention has added
-    (CUDA % "gemm_common.cuh", "if (a.softcap > 0)", "if (false)", "test_emu_gemm"),  # logits without their cap
-    (CUDA % "experts.cu", "(value == top && other < best)", "(value == top && other > best)", "test_emu_experts"),  # experts: of equal scores the higher id
-    (CUDA % "experts.cu", "? best : kd_add(best, second)", "? best : best", "test_emu_experts"),  # experts: a group is as good as its best
-    (CUDA % "experts.cu", "if (a.seq_of && a.seq_of[row] < 0)", "if (false)", "test_emu_experts"),  # experts: rows that are nobody's take some
-    (CUDA % "experts.cu", "    __syncthreads(); // begin is to be counted up\n", "", "test_emu_experts"),  # experts: groups begin where others have counted
-    (CUDA % "experts.cu", "return full + experts < num_slots ? full + experts : num_slots;", "return full > 0 ? full : 1;", "test_emu_experts"),  # experts: groups that are not full have no block
-    (CUDA % "experts.cu", "if (a.gate)\n            shared = kd_mul", "if (false)\n            shared = kd_mul", "test_emu_experts"),  # experts: the shared one without its gate
-    (CUDA % "gemm.cu", "    kd_grid_wait();\n    if ((int)blockIdx.x >= *a.num_groups)", "    if ((int)blockIdx.x >= *a.num_groups)", "test_emu_experts"),  # experts: groups are read before they are made
-    (CUDA % "gemm.cu", "group.expert * (int)gridDim.y + (int)blockIdx.y,", "(int)blockIdx.y,", "test_emu_experts"),  # experts: the weights of the first
-    (CUDA % "gemm_staged.cu", "tile < 0 ? tile : group.expert * tiles + tile", "tile", "test_emu_experts"),  # experts: staged, the weights of the first
-    (CUDA % "gemm_staged.cu", "    kd_grid_wait();\n    if ((int)blockIdx.x >= *a.num_groups)", "    if ((int)blockIdx.x >= *a.num_groups)", "test_emu_experts"),  # experts: staged groups are read before they are made
+    (CUDA % "phases.c", "    if (!block_is_parallel(dev->model.block))\n", "    if (true)\n", "test_emu_kinds", "test_parallel_blocks"),  # parallel blocks take what attention has added
+    (CUDA % "gemm_common.cuh", "if (a.softcap > 0)", "if (false)", "test_emu_gemm", "test_logits gemm.cu"),  # logits without their cap
+    (CUDA % "experts.cu", "(value == top && other < best)", "(value == top && other > best)", "test_emu_experts", "test_route"),  # experts: of equal scores the higher id
+    (CUDA % "experts.cu", "? best : kd_add(best, second)", "? best : best", "test_emu_experts", "test_route"),  # experts: a group is as good as its best
+    (CUDA % "experts.cu", "if (a.seq_of && a.seq_of[row] < 0)", "if (false)", "test_emu_experts", "test_route"),  # experts: rows that are nobody's take some
+    (CUDA % "experts.cu", "    __syncthreads(); // begin is to be counted up\n", "", "test_emu_experts", "test_groups"),  # experts: groups begin where others have counted
+    (CUDA % "experts.cu", "return full + experts < num_slots ? full + experts : num_slots;", "return full > 0 ? full : 1;", "test_emu_experts", "test_gemm"),  # experts: groups that are not full have no block
+    (CUDA % "experts.cu", "if (a.gate)\n            shared = kd_mul", "if (false)\n            shared = kd_mul", "test_emu_experts", "test_steps"),  # experts: the shared one without its gate
+    (CUDA % "gemm.cu", "    kd_grid_wait();\n    if ((int)blockIdx.x >= *a.num_groups)", "    if ((int)blockIdx.x >= *a.num_groups)", "test_emu_experts", "test_gemm"),  # experts: groups are read before they are made
+    (CUDA % "gemm.cu", "group.expert * (int)gridDim.y + (int)blockIdx.y,", "(int)blockIdx.y,", "test_emu_experts", "test_gemm"),  # experts: the weights of the first
+    (CUDA % "gemm_staged.cu", "tile < 0 ? tile : group.expert * tiles + tile", "tile", "test_emu_experts", "test_gemm"),  # experts: staged, the weights of the first
+    (CUDA % "gemm_staged.cu", "    kd_grid_wait();\n    if ((int)blockIdx.x >= *a.num_groups)", "    if ((int)blockIdx.x >= *a.num_groups)", "test_emu_experts", "test_gemm"),  # experts: staged groups are read before they are made
     (CUDA % "experts.cu", "            reads += n > 0;\n", "            reads += n;\n", "test_emu_experts"),  # counts of experts: rows are reads
     (CUDA % "experts.c", ".begins = !e->counted", ".begins = false", "test_emu_experts"),  # counts of experts: those of all steps
     (CUDA % "step.c", "    dev->experts.counted = false;\n", "", "test_emu_experts"),  # the same, but for the first
-    (CUDA % "experts.cu", "{e - a.first_own, begin", "{e, begin", "test_emu_experts"),  # ranks' experts: their places in the whole model
-    (CUDA % "experts.cu", "        if (is_own(a, a.experts[i]))\n", "        if (a.experts[i] >= 0)\n", "test_emu_experts"),  # slots of others' experts
+    (CUDA % "experts.cu", "{e - a.first_own, begin", "{e, begin", "test_emu_experts", "test_groups"),  # ranks' experts: their places in the whole model
+    (CUDA % "experts.cu", "        if (is_own(a, a.experts[i]))\n", "        if (a.experts[i] >= 0)\n", "test_emu_experts", "test_groups"),  # slots of others' experts
     (CUDA % "experts.cu", "add_counts(a, rows, reads", "add_counts(a, slots, reads", "test_emu_experts"),  # counts of experts: the rank's own
     (CUDA % "experts.cu", "            if (a.experts[slot + (size_t)k] >= begin)\n", "", "test_emu_ranks"),  # sums of what others' experts left
     (CUDA % "experts.cu", "a.first_segment + s + 1);", "s + 1);", "test_emu_ranks"),  # segments of the first rank
@@ -223,16 +223,16 @@ ROWS = [
     (CUDA % "peers.c", ".add = add});", ".add = add || true});", "test_emu_ranks"),  # the same by NCCL
     (CUDA % "peers.c", "bool bf16 = cuda_act_dtype_of(w->matrix[0].layout) == ACT_DTYPE_BF16;", "bool bf16 = cuda_act_dtype_of(w->matrix[0].layout) != ACT_DTYPE_F16;", "test_emu_ranks"),  # NCCL: bf16 sums of F32 weights
     (CUDA % "peers.c", "    if (bf16)\n        cuda_norm(", "    if (false)\n        cuda_norm(", "test_emu_ranks"),  # NCCL: nobody rounds the parts
-    (CUDA % "rows.cu", "a.x + row * (size_t)a.ldx * (a.bf16 ? 2 : 4);\n    float4 v = read_sums(x, i, a.n,", "a.x + row * (size_t)a.ldx * 4;\n    float4 v = read_sums(x, i, a.n,", "test_emu_rows"),  # bf16 sums: rows to be finished lie apart
+    (CUDA % "rows.cu", "a.x + row * (size_t)a.ldx * (a.bf16 ? 2 : 4);\n    float4 v = read_sums(x, i, a.n,", "a.x + row * (size_t)a.ldx * 4;\n    float4 v = read_sums(x, i, a.n,", "test_emu_rows", "test_finish"),  # bf16 sums: rows to be finished lie apart
     ("engine/warm_up.c", "run_step(k, n, 1, context, 2, err)", "run_step(k, n, 1, context, 1, err)", "test_emu_ranks"),  # warm-up: no graph is captured
     ("engine/warm_up.c", " && graphs-- > 0", "", "test_emu_ranks"),  # warm-up: more buckets than are kept
     (CUDA % "experts.c", ".per_row = per_row,", ".per_row = per_row > 0,", "test_emu_experts"),  # experts: another row of x
     (CUDA % "weight.c", "row0 + i * (m->rows / stack) +", "row0 +", "test_emu_experts"),  # experts: all in the place of one
-    (CUDA % "sample.cu", "    if (u == 0x80000000u)\n        u = 0;\n", "", "test_emu_sample"),  # -0 below +0
-    (CUDA % "sample.cu", "        __syncthreads();\n        above = s->before;", "        above = s->before;", "test_emu_sample"),  # the digit of another thread is read before it is written
-    (CUDA % "sample.cu", "        __syncthreads(); // entries of one token come in order: one a pass\n", "", "test_emu_sample"),  # entries of one token in any order
+    (CUDA % "sample.cu", "    if (u == 0x80000000u)\n        u = 0;\n", "", "test_emu_sample", "test_batches"),  # -0 below +0
+    (CUDA % "sample.cu", "        __syncthreads();\n        above = s->before;", "        above = s->before;", "test_emu_sample", "test_topk"),  # the digit of another thread is read before it is written
+    (CUDA % "sample.cu", "        __syncthreads(); // entries of one token come in order: one a pass\n", "", "test_emu_sample", "test_topk"),  # entries of one token in any order
     (CUDA % "sample.cu", "largest = max[g] < INFINITY ? fmaxf(largest, max[g]) : INFINITY;", "largest = fmaxf(largest, max[g]);",
-         "test_emu_sample"),  # a row that holds NaN is sampled from
+         "test_emu_sample", "test_topk"),  # a row that holds NaN is sampled from
     (CUDA % "sample.cu", "        for (; before + mass_of_slice(v, slice) <= point; slice++)\n            before += mass_of_slice(v, slice);\n", "", "test_emu_sample"),  # a sample in the first slice
     (CUDA % "sample.cu", "        part[i] = s->bins[i];\n", "        part[i] = s->bins[i] / 2;\n", "test_emu_sample"),  # masses of a slice by halves
     (CUDA % "sample.cu", "(double)kd_add(v.max[g], -v.best) < low)", "(double)kd_add(v.max[g], -v.best) < low / 2)", "test_emu_sample"),  # min-p: groups that count are skipped
@@ -254,9 +254,9 @@ ROWS = [
     (CUDA % "pack.cu", "i % 4 < 2 ? 1 + i % 2 * 2 : i % 2 * 2", "i % 4", "test_emu_gemm"),  # FP8: columns in another order
     (CUDA % "pack.cu", "return cols % 128 ? LAYOUT_FP8_32 : LAYOUT_FP8;", "return cols % 32 ? LAYOUT_FP8_32 : LAYOUT_FP8;", "test_emu_gemm"),  # FP8: rows of part of 128 columns
     (CUDA % "rows.cu", "if (dtype == DTYPE_FP8) {", "if (false) {", "test_emu_rows"),  # FP8: rows of a table as of f16
-    (CUDA % "attn_latent.cu", "        __syncthreads(); // the probabilities of all warps are there\n", "", "test_emu_latent"),  # latent: probabilities are read before they are there
-    (CUDA % "attn_latent.cu", "        __syncthreads(); // the stage is written again\n", "", "test_emu_latent"),  # latent: a stage is written while others read it
-    (CUDA % "attn_latent.cu", "bool ok = pos >= it.begin && pos < it.end;", "bool ok = true;", "test_emu_latent"),  # latent: NaN of slots that are not the sequence's
+    (CUDA % "attn_latent.cu", "        __syncthreads(); // the probabilities of all warps are there\n", "", "test_emu_latent", "test_fast"),  # latent: probabilities are read before they are there
+    (CUDA % "attn_latent.cu", "        __syncthreads(); // the stage is written again\n", "", "test_emu_latent", "test_fast"),  # latent: a stage is written while others read it
+    (CUDA % "attn_latent.cu", "bool ok = pos >= it.begin && pos < it.end;", "bool ok = true;", "test_emu_latent", "test_fast"),  # latent: NaN of slots that are not the sequence's
     (CUDA % "latent.c", ".x = (char *)x->data[dtype] + place(x, dtype, slot0),", ".x = x->data[dtype],", "test_emu_kinds"),  # latent: values of the first rows again
     (CUDA % "latent.c", "slots[g * size + r] = (g / H * size + r) * H + g % H;", "slots[g * size + r] = r * H + g % H;", "test_emu_kinds"),  # latent: groups of the first rows again
     (CUDA % "phases.c", "(dev->exact && device_is_latent(dev))", "false", "test_emu_kinds"),  # exact: latent, decodes are no tiles
@@ -264,23 +264,23 @@ ROWS = [
     (CUDA % "work.c", "c->exact ? 0 : step->num_decode", "step->num_decode", "test_emu_work"),  # exact: no tiles for rows that decode
     (CUDA % "multiply.c", "    int others = m - dev->work.num_decode;\n", "    int others = m;\n", "test_emu_forward"),  # a short prompt beside decodes leaves the skinny GEMM
     (CUDA % "multiply.c", "ACT_DTYPE_F16 ? x->scale + first : NULL, NULL", "ACT_DTYPE_F16 ? x->scale : NULL, NULL", "test_emu_forward"),  # cuBLASLt's rows get the factors of the first ones
-    (CUDA % "multiply.c", "row_of(x, ACT_DTYPE_BF16, first),", "row_of(x, ACT_DTYPE_BF16, 0),", "test_emu_forward"),  # W8A8: the rows before are quantised
-    (CUDA % "weight.c", "            of_rows &= scale == scale_of(scales, groups, row, 0);\n", "", "test_emu_forward"),  # W8A8: a row has the scale of its first columns
-    (CUDA % "weight.c", "            of_blocks &= scale == scale_of(scales, groups, row / 128 * 128, group);\n", "", "test_emu_forward"),  # W8A8: 128 rows have the scales of the first
-    (CUDA % "multiply.c", "bool behind = w->e4m3 && ", "bool behind = false && ", "test_emu_forward"),  # W8A8: rows behind the step's most are written
-    (CUDA % "gemm.cu", "groups = (a.w.cols / 128 + 3) / 4 * 4;", "groups = a.w.cols / 128;", "test_emu_gemm"),  # W8A8: scales of blocks side by side
-    (CUDA % "gemm.cu", "(size_t)(s / 4) * (size_t)a.w.rows + (size_t)row;", "(size_t)row * (size_t)(a.w.cols / 128) + (size_t)(s / 4);", "test_emu_gemm"),  # W8A8: scales of groups row by row
-    (CUDA % "rows.cu", "a.scale[(size_t)blockIdx.y * (size_t)a.ld_scale + (size_t)row]", "a.scale[(size_t)row * (size_t)(a.n / 128) + (size_t)blockIdx.y]", "test_emu_gemm"),  # W8A8: scales of activations row by row
-    (CUDA % "rows.cu", "for (int bits = 8; bits > 0;", "for (int bits = 16; bits > 0;", "test_emu_gemm"),  # W8A8: two rows have the scale of one
-    (CUDA % "multiply.c", ".ld_scale = e4m3.x_scale ? e4m3.m : 0}", ".ld_scale = e4m3.x_scale ? m - first : 0}", "test_emu_forward"),  # W8A8: scales of activations without their padding
-    (CUDA % "gemm.cu", "order = 0x2031;", "order = 0x3210;", "test_emu_gemm"),  # W8A8: weights in the order of fragments
-    (CUDA % "gemm.cu", "lane % 8 * 2 + lane / 8];", "lane];", "test_emu_gemm"),  # W8A8: scales of other rows
-    (CUDA % "common.cuh", "kd_bits_float(v.x << 16), kd_bits_float(v.x & 0xffff0000u), kd_bits_float(v.y << 16),", "kd_bits_float(v.x & 0xffff0000u), kd_bits_float(v.x << 16), kd_bits_float(v.y << 16),", "test_emu_rows"),  # bf16 sums: neighbours change places
-    (CUDA % "qkv.cu", "row - (a.rows - a.num_bf16);", "row - a.num_bf16;", "test_emu_rows"),  # bf16 sums: the first rows of q, k and v
-    (CUDA % "multiply.c", "y, 2 * a->ldx, false, true, &a->scales)", "y, a->ldx, false, true, &a->scales)", "test_emu_forward"),  # bf16 sums: rows of q, k and v side by side
-    (CUDA % "multiply.c", "(size_t)first * (size_t)ldy * (bf16 ? 2 : 4)", "(size_t)first * (size_t)ldy * 4", "test_emu_forward"),  # bf16 sums: rows lie apart
-    (CUDA % "rows.cu", "largest < 7.88860905e-31f ? 0 :", "", "test_emu_gemm"),  # W8A8: a factor that is infinite
-    (CUDA % "common.cuh", "s.column ? read4(s.column, i, n, whole) : one", "one", "test_emu_rows"),  # W8A8: weights without their scales
+    (CUDA % "multiply.c", "row_of(x, ACT_DTYPE_BF16, first),", "row_of(x, ACT_DTYPE_BF16, 0),", "test_emu_forward", "test_w8a8"),  # W8A8: the rows before are quantised
+    (CUDA % "weight.c", "            of_rows &= scale == scale_of(scales, groups, row, 0);\n", "", "test_emu_forward", "test_w8a8"),  # W8A8: a row has the scale of its first columns
+    (CUDA % "weight.c", "            of_blocks &= scale == scale_of(scales, groups, row / 128 * 128, group);\n", "", "test_emu_forward", "test_w8a8"),  # W8A8: 128 rows have the scales of the first
+    (CUDA % "multiply.c", "bool behind = w->e4m3 && ", "bool behind = false && ", "test_emu_forward", "test_w8a8"),  # W8A8: rows behind the step's most are written
+    (CUDA % "gemm.cu", "groups = (a.w.cols / 128 + 3) / 4 * 4;", "groups = a.w.cols / 128;", "test_emu_gemm", "test_w8a8_groups"),  # W8A8: scales of blocks side by side
+    (CUDA % "gemm.cu", "(size_t)(s / 4) * (size_t)a.w.rows + (size_t)row;", "(size_t)row * (size_t)(a.w.cols / 128) + (size_t)(s / 4);", "test_emu_gemm", "test_w8a8_groups"),  # W8A8: scales of groups row by row
+    (CUDA % "rows.cu", "a.scale[(size_t)blockIdx.y * (size_t)a.ld_scale + (size_t)row]", "a.scale[(size_t)row * (size_t)(a.n / 128) + (size_t)blockIdx.y]", "test_emu_gemm", "test_w8a8_groups"),  # W8A8: scales of activations row by row
+    (CUDA % "rows.cu", "for (int bits = 8; bits > 0;", "for (int bits = 16; bits > 0;", "test_emu_gemm", "test_w8a8_groups"),  # W8A8: two rows have the scale of one
+    (CUDA % "multiply.c", ".ld_scale = e4m3.x_scale ? e4m3.m : 0}", ".ld_scale = e4m3.x_scale ? m - first : 0}", "test_emu_forward", "test_w8a8"),  # W8A8: scales of activations without their padding
+    (CUDA % "gemm.cu", "order = 0x2031;", "order = 0x3210;", "test_emu_gemm", "test_w8a8"),  # W8A8: weights in the order of fragments
+    (CUDA % "gemm.cu", "lane % 8 * 2 + lane / 8];", "lane];", "test_emu_gemm", "test_w8a8"),  # W8A8: scales of other rows
+    (CUDA % "common.cuh", "kd_bits_float(v.x << 16), kd_bits_float(v.x & 0xffff0000u), kd_bits_float(v.y << 16),", "kd_bits_float(v.x & 0xffff0000u), kd_bits_float(v.x << 16), kd_bits_float(v.y << 16),", "test_emu_rows", "test_activations rows.cu"),  # bf16 sums: neighbours change places
+    (CUDA % "qkv.cu", "row - (a.rows - a.num_bf16);", "row - a.num_bf16;", "test_emu_rows", "test_qkv"),  # bf16 sums: the first rows of q, k and v
+    (CUDA % "multiply.c", "y, 2 * a->ldx, false, true, &a->scales)", "y, a->ldx, false, true, &a->scales)", "test_emu_forward", "test_w8a8"),  # bf16 sums: rows of q, k and v side by side
+    (CUDA % "multiply.c", "(size_t)first * (size_t)ldy * (bf16 ? 2 : 4)", "(size_t)first * (size_t)ldy * 4", "test_emu_forward", "test_w8a8"),  # bf16 sums: rows lie apart
+    (CUDA % "rows.cu", "largest < 7.88860905e-31f ? 0 :", "", "test_emu_gemm", "test_w8a8"),  # W8A8: a factor that is infinite
+    (CUDA % "common.cuh", "s.column ? read4(s.column, i, n, whole) : one", "one", "test_emu_rows", "test_finish rows.cu"),  # W8A8: weights without their scales
     (CUDA % "peers.c", "        shot = dev->work.num_decode;\n", "        shot = 0;\n", "test_emu_ranks"),  # decodes are added by NCCL beside a long prompt
     (CUDA % "peers.c", "        if (p->comm->ops->error(p->comm)[0])\n", "        if (false)\n", "test_processes"),  # nobody ends a kernel that waits for another process
     (CUDA % "peers.c", "    other->part = (float *)(void *)((char *)other->part + shift);\n", "", "test_processes"),  # parts of another process are read where they lie there
@@ -301,14 +301,14 @@ ROWS = [
     (CUDA % "step.c", "        rt_order(dev->rt, RT_WORK, RT_UPLOADED);\n", "", "test_emu_steps"),  # a step begins before its upload is there
     (CUDA % "step.c", "    bool tops = false;\n    if (has_entries(&dev->work))\n        rt_record(dev->rt, RT_WORK, RT_UPLOAD_READ);\n", "    bool tops = false;\n", "test_emu_steps"),  # edits are written over before they are read
     (CUDA % "step.c", "    dev->num_begun++;\n    int slot = (int)(dev->num_begun & 1);\n", "    dev->num_begun++;\n    int slot = 0;\n", "test_emu_steps"),  # host memory is filled again before it is copied
-    (CUDA % "sample.cu", "    if (lane >= (int)all && lane < CUDA_TOPK) {", "    if (lane > (int)all && lane < CUDA_TOPK) {", "test_emu_sample"),  # a token behind the last of a local top-k
+    (CUDA % "sample.cu", "    if (lane >= (int)all && lane < CUDA_TOPK) {", "    if (lane > (int)all && lane < CUDA_TOPK) {", "test_emu_sample", "test_topk"),  # a token behind the last of a local top-k
     (CUDA % "common.cuh", "times_sigmoid(x, kd_mul(1.5957691216f,", "times_sigmoid(x, kd_mul(0.79788456f,", "test_emu_gemm"),  # GELU: tanh of half
     (CUDA % "common.cuh", "u = up > 7 ? 7 : up < -7 ? -7 : up;", "u = up > 7 ? 7 : up;", "test_emu_rows"),  # the clamp of ups below
     (CUDA % "gemm_common.cuh", "up = kd_add(up, bias[a.n + n]);", "up = kd_add(up, bias[n]);", "test_emu_gemm"),  # gates' biases for ups
     (CUDA % "rows.cu", "u = add4(u, read4(a.bias + a.n, i, a.n, false));", "u = add4(u, read4(a.bias, i, a.n, false));", "test_emu_rows"),  # so behind cuBLASLt
     (CUDA % "multiply.c", "int rows = f->no_gate ? n : w->matrix[0].rows;", "int rows = n;", "test_emu_kinds"),  # cuBLASLt calculates half of gate and up
-    (CUDA % "rows.cu", "bool whole = i + 4 <= a.n && a.ldx", "bool whole = a.ldx", "test_emu_rows"),  # a GEMM of cuBLASLt writes past its columns
-    (CUDA % "pack.cu", "i += SCATTER_BLOCKS * SCATTER_THREADS)", "i += 2 * SCATTER_BLOCKS * SCATTER_THREADS)", "test_emu_rows"),  # half of a long part of an upload
+    (CUDA % "rows.cu", "bool whole = i + 4 <= a.n && a.ldx", "bool whole = a.ldx", "test_emu_rows", "test_finish"),  # a GEMM of cuBLASLt writes past its columns
+    (CUDA % "pack.cu", "i += SCATTER_BLOCKS * SCATTER_THREADS)", "i += 2 * SCATTER_BLOCKS * SCATTER_THREADS)", "test_emu_rows", "test_scatter"),  # half of a long part of an upload
     (CUDA % "step.c", "bool same_splits = memcmp(g->max_splits, key.max_splits, sizeof key.max_splits) == 0;", "bool same_splits = true;", "test_emu_steps"),  # a graph replays a step with more splits of a spec
     (CUDA % "step.c", "    if (step->masks && step->masks_wait)\n", "    if (false)\n", "test_emu_steps"),  # masks are read before they are there
     (CUDA % "phases.c", ".slots = dev->inputs.groups[layer->kv_group].slots,", ".slots = dev->inputs.groups[0].slots,", "test_emu_forward"),  # every layer writes to the pages of the first group
@@ -321,9 +321,9 @@ ROWS = [
     (CUDA % "mix.cu", "if (a.states.positions[row] < back)", "if (false)", "test_emu_mix"),  # recurrent: a sequence begins with what its page held
     (CUDA % "mix.cu", "a.tiled ? h % a.groups : h / (a.heads / a.groups)", "h / (a.heads / a.groups)", "test_emu_mix"),  # recurrent: heads take the keys of another group
     (CUDA % "mix.cu", "bool begins = a.states.positions[row] == 0;", "bool begins = true;", "test_emu_mix"),  # recurrent: every step begins a sequence
-    (CUDA % "mix.cu", "        kd_copy_wait<0>();\n", "", "test_emu_mix"),  # recurrent: rows are read before their copies land
-    (CUDA % "mix.cu", "        __syncthreads(); // others' copies have landed, and the rows before have been read\n", "", "test_emu_mix"),  # recurrent: copies of other warps are not waited for
-    (CUDA % "mix.cu", "rows + next % (2 * MIX_AHEAD), a,", "rows + first % (2 * MIX_AHEAD), a,", "test_emu_mix"),  # recurrent: rows that are read are overwritten
+    (CUDA % "mix.cu", "        kd_copy_wait<0>();\n", "", "test_emu_mix", "test_layers"),  # recurrent: rows are read before their copies land
+    (CUDA % "mix.cu", "        __syncthreads(); // others' copies have landed, and the rows before have been read\n", "", "test_emu_mix", "test_layers"),  # recurrent: copies of other warps are not waited for
+    (CUDA % "mix.cu", "rows + next % (2 * MIX_AHEAD), a,", "rows + first % (2 * MIX_AHEAD), a,", "test_emu_mix", "test_layers"),  # recurrent: rows that are read are overwritten
     (CUDA % "backend.c", "m->kv_layers + m->state_layers < 1", "m->kv_layers < 1", "test_emu_ranks_mix"),  # recurrent: a stage without attention is refused
     (CUDA % "weight.c", " || desc->role == WEIGHT_MIX_OUT;", ";", "test_emu_ranks_mix"),  # recurrent: a rank's segments are its own
     (CUDA % "kv.c", ".num = arrays,", ".num = dev->model.kv_layers,", "test_emu_steps"),  # a page is copied without its values

@@ -1,8 +1,6 @@
 // WordPiece and Unigram: any text; any bytes as a map of characters; any regular expression in normaliser and pre-tokenizer.
 // No special id unless asked for, every id is of the vocabulary.
-#include "../tools/gguf_write.h"
-#include "models/gguf.h"
-#include "text/tokenizer_load.h"
+#include "../tools/gguf_tokenizer.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -19,7 +17,6 @@ static struct tokenizer *make(enum kind kind, const char *blob, size_t len) {
     static const char *const models[] = {"bert", "t5", "t5", "unigram", "wordpiece", "unigram"};
     struct gguf_writer w = {0};
     struct err err = {0};
-    size_t size;
     gw_str(&w, "tokenizer.ggml.model", models[kind]);
     gw_strings(&w, "tokenizer.ggml.tokens", NUM_NAMES, names);
     gw_array(&w, "tokenizer.ggml.token_type", 5, NUM_NAMES, types, sizeof types);
@@ -37,13 +34,9 @@ static struct tokenizer *make(enum kind kind, const char *blob, size_t len) {
     if (kind == REPLACE)
         gw_strings(&w, "tokenizer.quire.normalizer", 5,
                    (const char *const[]){"ReplaceRegex", blob, "ab", "StripLeft", "StripRight"});
-    unsigned char *file = gw_finish(&w, &size);
-    struct model_file *g = gguf_parse(file, size, "fuzz", &err);
-    struct tokenizer *t = g ? tokenizer_load(g, &err) : NULL;
+    struct tokenizer *t = gw_tokenizer(&w, &err);
     if (!t && (!err.code || !err.msg[0]))
         abort();
-    model_file_close(g);
-    free(file);
     return t;
 }
 

@@ -1,9 +1,7 @@
 // Small vocabularies for fuzzing: bytes, special tokens, and pieces that overlap.
 #pragma once
 
-#include "../tools/gguf_write.h"
-#include "models/gguf.h"
-#include "text/tokenizer_load.h"
+#include "../tools/gguf_tokenizer.h"
 
 static inline struct tokenizer *fuzz_vocab(void) {
     static const char *const pieces[] = {
@@ -25,20 +23,15 @@ static inline struct tokenizer *fuzz_vocab(void) {
     }
     struct gguf_writer w = {0};
     struct err err = {0};
-    size_t size;
     gw_str(&w, "tokenizer.ggml.model", "llama");
     gw_strings(&w, "tokenizer.ggml.tokens", N, names);
     gw_array(&w, "tokenizer.ggml.scores", 6, N, scores, sizeof scores);
     gw_array(&w, "tokenizer.ggml.token_type", 5, N, types, sizeof types);
-    unsigned char *file = gw_finish(&w, &size);
-    struct model_file *g = gguf_parse(file, size, "fuzz", &err);
-    struct tokenizer *t = g ? tokenizer_load(g, &err) : NULL;
+    struct tokenizer *t = gw_tokenizer(&w, &err);
     if (!t) {
         fprintf(stderr, "%s\n", err.msg);
         abort();
     }
-    model_file_close(g);
-    free(file);
     return t;
 }
 
@@ -71,20 +64,15 @@ static inline struct tokenizer *fuzz_vocab_bpe(const char *pre) {
     }
     struct gguf_writer w = {0};
     struct err err = {0};
-    size_t size;
     gw_str(&w, "tokenizer.ggml.model", "gpt2");
     gw_str(&w, "tokenizer.ggml.pre", pre);
     gw_strings(&w, "tokenizer.ggml.tokens", (uint64_t)num, names);
     gw_array(&w, "tokenizer.ggml.token_type", 5, (uint64_t)num, types, (size_t)num * sizeof *types);
     gw_strings(&w, "tokenizer.ggml.merges", sizeof merges / sizeof merges[0], merges);
-    unsigned char *file = gw_finish(&w, &size);
-    struct model_file *g = gguf_parse(file, size, "fuzz", &err);
-    struct tokenizer *t = g ? tokenizer_load(g, &err) : NULL;
+    struct tokenizer *t = gw_tokenizer(&w, &err);
     if (!t) {
         fprintf(stderr, "%s\n", err.msg);
         abort();
     }
-    model_file_close(g);
-    free(file);
     return t;
 }

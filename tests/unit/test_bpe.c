@@ -3,10 +3,8 @@
 
 #ifdef QUIRE_HAVE_PCRE2
 
-#include "../tools/gguf_write.h"
-#include "models/gguf.h"
+#include "../tools/gguf_tokenizer.h"
 #include "text/tokenizer_internal.h"
-#include "text/tokenizer_load.h"
 
 #include <pthread.h>
 
@@ -138,7 +136,6 @@ static struct tokenizer *small_vocab(const char *pre, int without, const char *c
                            : TOKEN_NORMAL;
     }
     struct gguf_writer w = {0};
-    size_t size;
     gw_str(&w, "tokenizer.ggml.model", "gpt2");
     if (pre)
         gw_str(&w, "tokenizer.ggml.pre", pre);
@@ -147,12 +144,7 @@ static struct tokenizer *small_vocab(const char *pre, int without, const char *c
              (size_t)(256 + num_extra) * sizeof *kinds);
     if (merges)
         gw_strings(&w, "tokenizer.ggml.merges", (uint64_t)num_merges, merges);
-    unsigned char *file = gw_finish(&w, &size);
-    struct model_file *g = gguf_parse(file, size, "test.gguf", err);
-    struct tokenizer *t = g ? tokenizer_load(g, err) : NULL;
-    model_file_close(g);
-    free(file);
-    return t;
+    return gw_tokenizer(&w, err);
 }
 
 // A composed character and its parts give the same ids if the model's own tokenizer normalises.

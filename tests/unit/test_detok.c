@@ -1,9 +1,7 @@
 // Detokenizer: Unicode's own examples, stop strings, and random streams against a plain one-pass reference.
 #include "harness.h"
 
-#include "../tools/gguf_write.h"
-#include "models/gguf.h"
-#include "text/tokenizer_load.h"
+#include "../tools/gguf_tokenizer.h"
 #include "utf8.h"
 
 #include <time.h>
@@ -35,18 +33,13 @@ static struct tokenizer *make(void) {
         names[PIECE + i] = pieces[i];
         types[PIECE + i] = 1;
     }
-    size_t size;
     gw_str(&w, "tokenizer.ggml.model", "llama");
     gw_strings(&w, "tokenizer.ggml.tokens", VOCAB, names);
     gw_array(&w, "tokenizer.ggml.scores", 6, VOCAB, scores, sizeof scores);
     gw_array(&w, "tokenizer.ggml.token_type", 5, VOCAB, types, sizeof types);
-    unsigned char *file = gw_finish(&w, &size);
-    struct model_file *g = gguf_parse(file, size, "test.gguf", &err);
-    struct tokenizer *t = g ? tokenizer_load(g, &err) : NULL;
+    struct tokenizer *t = gw_tokenizer(&w, &err);
     if (!t)
         fail_msg("%s", err.msg);
-    model_file_close(g);
-    free(file);
     return t;
 }
 

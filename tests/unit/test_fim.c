@@ -1,9 +1,7 @@
 // The tokens that fill in the middle, of each family's names and of the file's keys, and what they become.
 #include "harness.h"
 
-#include "../tools/gguf_write.h"
-#include "models/gguf.h"
-#include "text/tokenizer_load.h"
+#include "../tools/gguf_tokenizer.h"
 
 enum { USUAL = 7, MAX_NAMES = 16 };
 
@@ -29,12 +27,7 @@ static struct tokenizer *make(const char *const *more, int32_t type, const struc
     gw_array(&w, "tokenizer.ggml.token_type", 5, (uint64_t)n, types, (size_t)n * sizeof *types);
     for (; keys && keys->name; keys++)
         gw_u32(&w, keys->name, keys->id);
-    size_t size;
-    unsigned char *file = gw_finish(&w, &size);
-    struct model_file *f = gguf_parse(file, size, "test", &err);
-    struct tokenizer *t = f ? tokenizer_load(f, &err) : NULL;
-    model_file_close(f);
-    free(file);
+    struct tokenizer *t = gw_tokenizer(&w, &err);
     if (!t)
         fail_msg("%s", err.msg);
     return t;

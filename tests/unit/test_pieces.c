@@ -3,25 +3,14 @@
 
 #ifdef QUIRE_HAVE_PCRE2
 
-#include "../tools/gguf_write.h"
+#include "../tools/gguf_tokenizer.h"
 #include "clock.h"
 #include "models/gguf.h"
 #include "text/charsmap.h"
 #include "text/normalizer.h"
-#include "text/tokenizer_load.h"
 #include "text/tokenizer_pre.h"
 
 #include <math.h>
-
-static struct tokenizer *from_writer(struct gguf_writer *w, struct err *err) {
-    size_t size;
-    unsigned char *file = gw_finish(w, &size);
-    struct model_file *f = gguf_parse(file, size, "test", err);
-    struct tokenizer *t = f ? tokenizer_load(f, err) : NULL;
-    model_file_close(f);
-    free(file);
-    return t;
-}
 
 // Ids as text, space between.
 static void expect(const struct token_buf *b, const char *ids, const char *what) {
@@ -74,7 +63,7 @@ static struct tokenizer *bert(bool lowers) {
         gw_bool(&w, "tokenizer.ggml.normalizer.lowercase", 0);
         gw_bool(&w, "tokenizer.ggml.normalizer.strip_accents", 0);
     }
-    struct tokenizer *t = from_writer(&w, &err);
+    struct tokenizer *t = gw_tokenizer(&w, &err);
     if (!t)
         fail_msg("%s", err.msg);
     return t;
@@ -132,7 +121,7 @@ static struct tokenizer *unigram(const void *map, size_t len, const char *key, s
         gw_array(&w, "tokenizer.ggml.precompiled_charsmap", 0, len, map, len);
     if (key)
         gw_u32(&w, key, 7);
-    return from_writer(&w, err);
+    return gw_tokenizer(&w, err);
 }
 
 TEST(test_unigram) {
@@ -261,7 +250,7 @@ TEST(test_damaged) {
         gw_strings(&w, "tokenizer.ggml.tokens", U, unigram_names);
         gw_array(&w, "tokenizer.ggml.scores", 6, U, unigram_scores, sizeof unigram_scores);
         gw_strings(&w, i < 5 ? "tokenizer.quire.normalizer" : "tokenizer.quire.cuts", n, list);
-        assert_null(from_writer(&w, &err));
+        assert_null(gw_tokenizer(&w, &err));
         const char *word = i < 5 ? words[i] : i < 8 ? "of the pre-tokenizer" : "regular expression";
         if (err.code != STATUS_FORMAT || !strstr(err.msg, word))
             fail_msg("expected '%s', got '%s'", word, err.msg);
@@ -270,7 +259,7 @@ TEST(test_damaged) {
     struct err err = {0};
     gw_str(&w, "tokenizer.ggml.model", "t5");
     gw_strings(&w, "tokenizer.ggml.tokens", U, unigram_names);
-    assert_null(from_writer(&w, &err));
+    assert_null(gw_tokenizer(&w, &err));
     assert_non_null(strstr(err.msg, "score"));
 }
 
@@ -287,7 +276,7 @@ TEST(test_growth) {
     gw_strings(&w, "tokenizer.ggml.tokens", U, unigram_names);
     gw_array(&w, "tokenizer.ggml.scores", 6, U, unigram_scores, sizeof unigram_scores);
     gw_strings(&w, "tokenizer.quire.normalizer", 8, steps);
-    struct tokenizer *t = from_writer(&w, &err);
+    struct tokenizer *t = gw_tokenizer(&w, &err);
     if (!t)
         fail_msg("%s", err.msg);
     assert_int_equal(tokenizer_encode(t, "aaaaaaaa", 8, 0, &b), STATUS_LIMIT);
@@ -400,7 +389,7 @@ TEST(test_clusters) {
     gw_u32(&w, "tokenizer.ggml.unknown_token_id", 2);
     gw_strings(&w, "tokenizer.quire.normalizer", 1, (const char *const[]){"CharsmapClusters"});
     gw_array(&w, "tokenizer.ggml.precompiled_charsmap", 0, 4 * 2049 + 4, map, 4 * 2049 + 4);
-    struct tokenizer *t = from_writer(&w, &err);
+    struct tokenizer *t = gw_tokenizer(&w, &err);
     if (!t)
         fail_msg("%s", err.msg);
     expect_ids(t, "x\xcc\x81", 0, "4");                   // the mark is lost

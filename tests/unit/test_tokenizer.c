@@ -1,10 +1,8 @@
 // SentencePiece's vocabularies: llama.cpp's ids, a naive reference, damaged vocabularies, worst cases in time.
 #include "vocabularies.h"
 
-#include "../tools/gguf_write.h"
-#include "models/gguf.h"
+#include "../tools/gguf_tokenizer.h"
 #include "text/tokenizer_internal.h"
-#include "text/tokenizer_load.h"
 
 #include <math.h>
 
@@ -203,16 +201,6 @@ TEST(test_any_bytes) {
 
 // ---- damaged vocabularies
 
-static struct tokenizer *from_writer(struct gguf_writer *w, struct err *err) {
-    size_t size;
-    unsigned char *file = gw_finish(w, &size);
-    struct model_file *g = gguf_parse(file, size, "test.gguf", err);
-    struct tokenizer *t = g ? tokenizer_load(g, err) : NULL;
-    model_file_close(g);
-    free(file);
-    return t;
-}
-
 enum { V = 6 };
 static const char *const names[V] = {"<unk>", "<s>", "</s>", "a", "b", "ab"};
 static const float scores[V] = {0, 0, 0, -1, -2, -3};
@@ -225,7 +213,7 @@ static void start(struct gguf_writer *w, const char *model, const char *const *t
 
 static void expect(struct gguf_writer *w, const char *word) {
     struct err err = {0};
-    struct tokenizer *t = from_writer(w, &err);
+    struct tokenizer *t = gw_tokenizer(w, &err);
     if (t || err.code != STATUS_FORMAT || !strstr(err.msg, word))
         fail_msg("expected '%s', got status %d '%s'", word, (int)err.code, err.msg);
 }
@@ -237,7 +225,7 @@ TEST(test_damaged) {
     gw_array(&w, "tokenizer.ggml.scores", 6, V, scores, sizeof scores);
     gw_array(&w, "tokenizer.ggml.token_type", 5, V, types, sizeof types);
     gw_u32(&w, "tokenizer.ggml.eot_token_id", 99); // out of range: dropped
-    struct tokenizer *t = from_writer(&w, &err);
+    struct tokenizer *t = gw_tokenizer(&w, &err);
     if (!t)
         fail_msg("%s", err.msg);
     struct token_buf b = {0}; // no byte tokens: one unknown for a run of unknown symbols
@@ -345,7 +333,7 @@ TEST(test_spaced) {
         gw_str(&w, "tokenizer.ggml.pre", pres[i]);
         gw_strings(&w, "tokenizer.ggml.merges", 2, merges);
         gw_u32(&w, "tokenizer.ggml.unknown_token_id", 0);
-        struct tokenizer *t = from_writer(&w, &err);
+        struct tokenizer *t = gw_tokenizer(&w, &err);
         if (!t)
             fail_msg("%s", err.msg);
         assert_int_equal(tokenizer_encode(t, "ab ab b", 7, 0, &b), STATUS_OK);
@@ -371,7 +359,7 @@ TEST(test_merging_rules) {
     gw_bool(&w, "tokenizer.ggml.add_space_prefix", 0);
     gw_bool(&w, "tokenizer.ggml.add_bos_token", 0);
     gw_bool(&w, "tokenizer.ggml.add_eos_token", 1);
-    struct tokenizer *t = from_writer(&w, &err);
+    struct tokenizer *t = gw_tokenizer(&w, &err);
     if (!t)
         fail_msg("%s", err.msg);
     assert_false(tokenizer_adds_bos(t));

@@ -1,22 +1,16 @@
 #include "client.h"
 
 #include "buf.h"
+#include "clock.h"
 
 #include <errno.h>
 #include <netdb.h>
 #include <poll.h>
-#include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
 
-static int64_t now_ms(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
+static int64_t now_ms(void) { return clock_now_ns() / 1000000; }
 
 static bool copy_part(char *to, size_t size, const char *from, size_t len) {
     if (len == 0 || len >= size)
@@ -118,76 +112,33 @@ static bool send_all(struct client *c, const char *data, size_t len) {
     return true;
 }
 
-// More bytes behind those in c->buf. 1; 0: the connection has ended; -1 with errno.
+// More bytes into c->buf, where none are left. 1; 0: the connection has ended; -1 with errno.
 static int fill(struct client *c) {
-    if (c->at > 0) {
-        memmove(c->buf, c->buf + c->at, c->len - c->at);
-        c->len -= c->at;
-        c->at = 0;
-    }
-    if (c->len == sizeof c->buf) {
-        errno = EMSGSIZE;
-        return -1;
-    }
-    for (;;) {
-        ssize_t got = wait_for(c, POLLIN) ? recv(c->fd, c->buf + c->len, sizeof c->buf - c->len, 0) : -1;
-        if (got < 0 && (errno == EAGAIN || errno == EINTR))
-            continue;
-        c->len += got > 0 ? (size_t)got : 0;
-        return got > 0 ? 1 : (int)got;
-    }
+    ssize_t got;
+    do {
+        got = wait_for(c, POLLIN) ? recv(c->fd, c->buf, sizeof c->buf, 0) : -1;
+    } while (got < 0 && (errno == EAGAIN || errno == EINTR));
+    c->at = 0;
+    c->len = got > 0 ? (size_t)got : 0;
+    return got > 0 ? 1 : (int)got;
 }
 
-// The next line without its end, which lasts until the next fill; NULL with errno: there is none.
-static char *next_line(struct client *c) {
-    for (;;) {
-        char *begin = c->buf + c->at, *end = memchr(begin, '\n', c->len - c->at);
-        if (end) {
-            c->at = (size_t)(end - c->buf) + 1;
-            *end = '\0';
-            if (end > begin && end[-1] == '\r')
-                end[-1] = '\0';
-            return begin;
-        }
-        int got = fill(c);
-        if (got == 0)
-            errno = EPROTO;
-        if (got <= 0)
-            return NULL;
-    }
-}
-
-// Of `HTTP/1.1 200 OK`; 0 where the line is none.
-static int status_of(const char *line) {
-    static const char version[] = "HTTP/1.";
-    const char *s = line + strlen(version) + 2;
-    if (strncmp(line, version, strlen(version)) != 0 || (s[-2] != '0' && s[-2] != '1') || s[-1] != ' ' ||
-        strspn(s, "0123456789") != 3 || (s[3] != ' ' && s[3] != '\0'))
-        return 0;
-    return (s[0] - '0') * 100 + (s[1] - '0') * 10 + s[2] - '0';
-}
+static void no_body(void *context, const char *data, size_t len) { (void)context, (void)data, (void)len; }
 
 static bool read_head(struct client *c) {
-    do { // 1xx come before the response
-        char *line = next_line(c);
-        if (!line || strlen(line) < 12)
-            errno = line ? EPROTO : errno;
-        c->status = line && strlen(line) >= 12 ? status_of(line) : 0;
-        if (c->status == 0)
+    while (c->http.state == HTTP1_HEAD) {
+        int more = c->at == c->len ? fill(c) : 1;
+        if (more == 0)
+            errno = EPROTO;
+        if (more <= 0)
             return false;
-        c->left = -1;
-        while ((line = next_line(c)) && *line) {
-            if (strncasecmp(line, "content-length:", 15) == 0)
-                c->left = strtoll(line + 15, NULL, 10);
-            else if (strncasecmp(line, "transfer-encoding:", 18) == 0)
-                c->chunked = strstr(line, "chunked") != NULL;
-        }
-        if (!line)
-            return false;
-    } while (c->status < 200);
-    if (c->chunked)
-        c->left = 0;
-    return true;
+        // Byte by byte: the body begins behind the last.
+        c->at += http1_feed(&c->http, c->buf + c->at, 1, no_body, NULL);
+    }
+    c->status = c->http.status;
+    if (c->http.state == HTTP1_BAD)
+        errno = EPROTO;
+    return c->http.state != HTTP1_BAD;
 }
 
 static enum status fail(struct err *err, const struct client_url *url) {
@@ -207,8 +158,9 @@ enum status client_open(struct client *c, const struct client_url *url, const st
     c->fd = -1;
     c->request = request;
     c->deadline = request->total_ms ? now_ms() + request->total_ms : 0;
-    c->chunked = c->ended = false;
     c->at = c->len = 0;
+    c->http = (struct http1){0};
+    http1_reset(&c->http);
     int rc = getaddrinfo(any ? NULL : url->host, url->port, &hints, &list);
     if (rc != 0)
         return err_set(err, STATUS_IO, "%s: %s", url->host, gai_strerror(rc));
@@ -233,52 +185,42 @@ enum status client_open(struct client *c, const struct client_url *url, const st
     return status;
 }
 
-// The size of the next chunk into c->left; that of the last one is 0. False with errno.
-static bool next_chunk(struct client *c) {
-    char *line = next_line(c), *end;
-    if (line && !*line) // behind the chunk before
-        line = next_line(c);
-    if (!line)
-        return false;
-    c->left = strtoll(line, &end, 16);
-    errno = EPROTO;
-    return end > line && c->left >= 0;
+struct client_part {
+    char *to;
+    size_t len;
+};
+
+static void add_part(void *context, const char *data, size_t len) {
+    struct client_part *p = context;
+    memcpy(p->to + p->len, data, len);
+    p->len += len;
 }
 
 enum status client_read(struct client *c, char *out, size_t size, size_t *got, struct err *err) {
-    *got = 0;
-    bool ok = true;
-    if (!c->ended && c->chunked && c->left == 0) {
-        ok = next_chunk(c);
-        c->ended = c->left == 0;
+    struct client_part part = {out, 0};
+    int more = 1;
+    while (part.len == 0 && size > 0 && c->http.state == HTTP1_BODY) {
+        if (c->at == c->len && (more = fill(c)) <= 0)
+            break;
+        size_t n = c->len - c->at < size ? c->len - c->at : size;
+        c->at += http1_feed(&c->http, c->buf + c->at, n, add_part, &part);
     }
-    c->ended |= c->left == 0;
-    if (ok && !c->ended && c->at == c->len) {
-        int more = fill(c);
-        c->ended = more == 0;
-        ok = more > 0 || (more == 0 && c->left < 0);
-        if (more == 0)
-            errno = ECONNRESET;
-    }
-    if (!ok)
-        return errno == ECANCELED ? err_set(err, STATUS_CANCELLED, "stopped")
-                                  : err_set(err, STATUS_IO, "the response breaks off: %s", strerror(errno));
-    if (c->ended)
+    *got = part.len;
+    if (part.len > 0) // what is wrong behind it, the next call says
         return STATUS_OK;
-    size_t n = c->len - c->at;
-    if (n > size)
-        n = size;
-    if (c->left >= 0 && (int64_t)n > c->left)
-        n = (size_t)c->left;
-    memcpy(out, c->buf + c->at, n);
-    c->at += n;
-    c->left -= c->left >= 0 ? (int64_t)n : 0;
-    *got = n;
-    return STATUS_OK;
+    if (c->http.state == HTTP1_BAD)
+        errno = EPROTO;
+    else if (more == 0 && !http1_closed(&c->http))
+        errno = ECONNRESET;
+    else if (more >= 0)
+        return STATUS_OK;
+    return errno == ECANCELED ? err_set(err, STATUS_CANCELLED, "stopped")
+                              : err_set(err, STATUS_IO, "the response breaks off: %s", strerror(errno));
 }
 
 void client_close(struct client *c) {
     if (c->fd >= 0)
         close(c->fd);
     c->fd = -1;
+    http1_free(&c->http);
 }

@@ -2,6 +2,7 @@
 // not for several threads. No TLS, no redirects.
 #pragma once
 
+#include "http1.h"
 #include "status.h"
 
 #include <signal.h>
@@ -30,8 +31,7 @@ struct client {
     int fd, status; // of the response
     const struct client_request *request;
     int64_t deadline; // ms; 0: none
-    bool chunked, ended;
-    int64_t left; // bytes of the chunk, or of the body; -1: to the end of the connection
+    struct http1 http;
     char buf[16384];
     size_t at, len;
 };

@@ -216,8 +216,7 @@ static void remove_files(void) {
 
 // Gate and up together; up alone, parallel blocks and biases; norms behind sublayers; a scale of what is added; attention
 // beside experts; sparse gates.
-static void test_models(void **state) {
-    (void)state;
+TEST(test_models) {
     static const struct {
         const char *arch, *kv_dtype, *ffn;
         enum dtype weights;
@@ -250,8 +249,7 @@ static void test_models(void **state) {
 }
 
 // A request without an adapter has the bits of an engine that has none.
-static void test_none(void **state) {
-    (void)state;
+TEST(test_none) {
     struct driver d;
     write_files(NULL, DTYPE_BF16, 512, "gud"); // for the tests from here on
     run_alone();
@@ -263,8 +261,7 @@ static void test_none(void **state) {
     driver_close(&d);
 }
 
-static void test_preempted(void **state) {
-    (void)state;
+TEST(test_preempted) {
     struct driver d;
     run((struct driver_config){.num_blocks = 9, .max_model_len = 80, .no_cache = true}, 3, "preempted", &d);
     assert_true(driver_stats(&d).preemptions > 0);
@@ -273,8 +270,7 @@ static void test_preempted(void **state) {
 
 // The same prompt under another adapter is another prefix; under the same one, a hit; under one that was loaded again,
 // none.
-static void test_prefixes(void **state) {
-    (void)state;
+TEST(test_prefixes) {
     struct driver d;
     struct err err = {0};
     run((struct driver_config){.max_running = 1}, 0, "one after another", &d);
@@ -301,8 +297,7 @@ static void test_prefixes(void **state) {
 }
 
 // An adapter stays while a request has it, and its slot with it.
-static void test_references(void **state) {
-    (void)state;
+TEST(test_references) {
     struct driver d;
     struct err err = {0};
     open_driver(&d, (struct driver_config){0}, 0, ADAPTERS);
@@ -332,12 +327,8 @@ static void test_references(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_models),   cmocka_unit_test(test_none),       cmocka_unit_test(test_preempted),
-        cmocka_unit_test(test_prefixes), cmocka_unit_test(test_references),
-    };
     prompt[0] = 1;
     for (int i = 1; i < PROMPT; i++)
         prompt[i] = 3 + 256 + (i * 37) % 250;
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return run_all_tests(NULL, NULL);
 }

@@ -212,8 +212,7 @@ static struct service_stats stats_of_idle(void) {
 
 static const struct run usual = {"together", 200, 40, 0, 0, 0, false};
 
-static void test_the_same_bits(void **state) {
-    (void)state;
+TEST(test_the_same_bits) {
     static const struct run runs[] = {
         {"together", 200, 40, 0, 0, 0, false}, {"few", 200, 2, 0, 0, 0, false},
         {"preempted", 24, 16, 0, 0, 0, false}, {"asynchronous", 60, 8, 2, 0, 0, false},
@@ -255,8 +254,7 @@ static void test_the_same_bits(void **state) {
 
 // It samples by the request's own random numbers, so where it is the same model every draft is right at any temperature,
 // and steps are as few as drafts allow.
-static void test_the_same_model_is_always_right(void **state) {
-    (void)state;
+TEST(test_the_same_model_is_always_right) {
     uint64_t id = 1;
     open_all(&usual, model());
     run_round(got, &id, true, false);
@@ -271,8 +269,7 @@ static void test_the_same_model_is_always_right(void **state) {
 
 // ---- memory
 
-static void test_the_budget_is_of_both(void **state) {
-    (void)state;
+TEST(test_the_budget_is_of_both) {
     struct err err = {0};
     struct engine_config c = {.path = model(),
                               .device = "cpu",
@@ -309,19 +306,10 @@ static void refuse(struct engine_config c, const char *draft, const char *why) {
         fail_msg("%s", err.msg);
 }
 
-static void test_refusals(void **state) {
-    (void)state;
+TEST(test_refusals) {
     refuse((struct engine_config){0}, "models/quire-tiny.gguf", "another tokenizer");
     refuse((struct engine_config){0}, "/nowhere.gguf", "/nowhere.gguf");
     refuse((struct engine_config){.device = "ref"}, model(), "for the CPU, not for device 'ref'");
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_the_same_bits),
-        cmocka_unit_test(test_the_same_model_is_always_right),
-        cmocka_unit_test(test_the_budget_is_of_both),
-        cmocka_unit_test(test_refusals),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_all_tests(NULL, NULL); }

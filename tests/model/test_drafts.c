@@ -169,8 +169,7 @@ static struct sched_stats run_all(const struct run *run, bool drafts, enum guess
     return stats;
 }
 
-static void test_drafts(void **state) {
-    (void)state;
+TEST(test_drafts) {
     static const struct run runs[] = {
         {"alone", {.max_running = 1}},
         {"together", {0}},
@@ -214,7 +213,4 @@ static void test_drafts(void **state) {
         }
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_drafts)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_all_tests(NULL, NULL); }

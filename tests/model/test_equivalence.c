@@ -63,8 +63,7 @@ static void run(const struct driver_config *config, int mates, const char *what,
         driver_close(&d);
 }
 
-static void test_alone(void **state) {
-    (void)state;
+TEST(test_alone) {
     struct driver d;
     for (int i = 0; i < 2; i++) { // each in an engine of its own
         driver_open(&d, &(struct driver_config){.path = model(), .variant = "scalar"});
@@ -77,15 +76,13 @@ static void test_alone(void **state) {
     assert_true(memcmp(alone[0].tokens, alone[1].tokens, sizeof alone[0].tokens) != 0);
 }
 
-static void test_batched(void **state) {
-    (void)state;
+TEST(test_batched) {
     static const int mates[] = {0, 1, 3, 16};
     for (int i = 0; i < 4; i++)
         run(&(struct driver_config){0}, mates[i], "batched", NULL);
 }
 
-static void test_chunked(void **state) {
-    (void)state;
+TEST(test_chunked) {
     static const int chunks[] = {1, 3, 16, 37};
     for (int i = 0; i < 4; i++) {
         // one request at a time, so that the budget is the chunk; and many beside each other
@@ -95,8 +92,7 @@ static void test_chunked(void **state) {
     }
 }
 
-static void test_preempted(void **state) {
-    (void)state;
+TEST(test_preempted) {
     static const int blocks[] = {7, 9, 12};
     for (int cache = 0; cache < 2; cache++) {
         int preemptions = 0;
@@ -112,8 +108,7 @@ static void test_preempted(void **state) {
     }
 }
 
-static void test_prefix_hit(void **state) {
-    (void)state;
+TEST(test_prefix_hit) {
     struct driver d;
     run(&(struct driver_config){0}, 3, "first", &d);
     uint64_t id = d.next_id;
@@ -129,15 +124,13 @@ static void test_prefix_hit(void **state) {
     driver_close(&d);
 }
 
-static void test_block_sizes(void **state) {
-    (void)state;
+TEST(test_block_sizes) {
     static const int sizes[] = {16, 32, 48, 64, 4096};
     for (int i = 0; i < 5; i++)
         run(&(struct driver_config){.block_size = sizes[i]}, 3, "block size", NULL);
 }
 
-static void test_threads(void **state) {
-    (void)state;
+TEST(test_threads) {
     static const int threads[] = {1, 2, 8};
     for (int i = 0; i < 3; i++)
         run(&(struct driver_config){.threads = threads[i]}, 3, "threads", NULL);
@@ -166,8 +159,7 @@ static bool here(const char *variant) {
 // The last is the second, but for one instruction.
 enum { NUM_VARIANTS = sizeof variants / sizeof *variants - SLOW };
 
-static void test_instruction_sets(void **state) {
-    (void)state;
+TEST(test_instruction_sets) {
     int ran = 0;
     for (int i = 0; i < NUM_VARIANTS; i++) {
         if (!here(variants[i]))
@@ -179,8 +171,7 @@ static void test_instruction_sets(void **state) {
 }
 
 // The reference backend has another order of summation: the same top token wherever the margin is clear.
-static void test_reference(void **state) {
-    (void)state;
+TEST(test_reference) {
     struct driver d;
     driver_open(&d, &(struct driver_config){.path = model(), .device = "ref"});
     memset(results, 0, sizeof *results);
@@ -269,8 +260,7 @@ static void check_file(const char *path, const char *name, double distance, int 
 }
 
 // Models of each weight type, and mixtures, of a size at which every matrix is split between threads.
-static void test_weight_types(void **state) {
-    (void)state;
+TEST(test_weight_types) {
     static const struct {
         struct random_model m;
         double distance; // to the reference: activations are rounded to 8 bits, to bf16 or not
@@ -311,8 +301,7 @@ static void test_weight_types(void **state) {
 
 // The same of files that quantize_file() made: values such as a model has, where random_model_write() makes
 // random blocks.
-static void test_quantized_files(void **state) {
-    (void)state;
+TEST(test_quantized_files) {
     static const struct {
         const char *type, *arch;
     } cases[] = {{"q4_k_m", NULL}, {"q8_0", "gpt-oss"}, {"q5_k_m", NULL}, {"q4_0", NULL},
@@ -339,8 +328,7 @@ static void test_quantized_files(void **state) {
 }
 
 // Caches of each type, under weights of F32: what differs is theirs.
-static void test_cache_types(void **state) {
-    (void)state;
+TEST(test_cache_types) {
     static const struct {
         const char *name;
         double distance; // queries and weights of the softmax are rounded to bf16 or not
@@ -358,8 +346,7 @@ static void test_cache_types(void **state) {
 // Scales of every kind; norms behind sublayers, soft caps, GeGLU, a window in every second layer; parallel blocks of
 // LayerNorm, biases everywhere; recurrent layers of each kind; sinks, and experts with biases; chunks, and experts of
 // weighted rows; latent attention, and experts in groups; experts beside a dense feed-forward; streams, and sparse gates.
-static void test_families(void **state) {
-    (void)state;
+TEST(test_families) {
     static const struct {
         const char *arch, *kv_dtype;
         enum dtype weights;
@@ -396,8 +383,7 @@ static void test_families(void **state) {
 
 // Steps of so many rows that AMX, where it is, unpacks quantised weights for its tiles. With a cache that it takes in an
 // order of its own, or weights, one request alone on AMX is what all are compared with.
-static void test_many_rows(void **state) {
-    (void)state;
+TEST(test_many_rows) {
     static const struct {
         const char *arch, *kv_dtype;
         int window;
@@ -434,18 +420,9 @@ static void test_many_rows(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_alone),           cmocka_unit_test(test_batched),
-        cmocka_unit_test(test_chunked),         cmocka_unit_test(test_preempted),
-        cmocka_unit_test(test_prefix_hit),      cmocka_unit_test(test_block_sizes),
-        cmocka_unit_test(test_threads),         cmocka_unit_test(test_instruction_sets),
-        cmocka_unit_test(test_reference),       cmocka_unit_test(test_weight_types),
-        cmocka_unit_test(test_quantized_files), cmocka_unit_test(test_cache_types),
-        cmocka_unit_test(test_families),        cmocka_unit_test(test_many_rows),
-    };
     results = calloc(2 + MATES, sizeof *results);
     prompt[0] = 1;
     for (int i = 1; i < PROMPT; i++)
         prompt[i] = 3 + 256 + (i * 37) % 250;
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return run_all_tests(NULL, NULL);
 }

@@ -55,8 +55,7 @@ static size_t bytes_sent(int ranks, bool logprobs, struct sampling_params sampli
 
 // One row in each step: the first rank samples; each of the others sends it the size of its local top-k, the
 // logits and the ids.
-static void test_local_top_k(void **state) {
-    (void)state;
+TEST(test_local_top_k) {
     static const int few[] = {1, 5, 64};
     int vocab;
     for (int ranks = 2; ranks <= 4; ranks *= 2)
@@ -69,8 +68,7 @@ static void test_local_top_k(void **state) {
 
 // Where log-probabilities are asked for, or sampling is not bounded: the logits of all tokens but the first
 // rank's.
-static void test_logits(void **state) {
-    (void)state;
+TEST(test_logits) {
     static const struct {
         bool logprobs;
         struct sampling_params sampling;
@@ -86,7 +84,4 @@ static void test_logits(void **state) {
         }
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_local_top_k), cmocka_unit_test(test_logits)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_all_tests(NULL, NULL); }

@@ -107,8 +107,7 @@ static int read_cover(void) {
 }
 
 // Every golden file is there and whole, and has its model.
-static void test_complete(void **state) {
-    (void)state;
+TEST(test_complete) {
     assert_int_equal(num_goldens, NUM_CASES);
     for (int i = 0; i < num_goldens; i++) {
         struct golden *g = &goldens[i];
@@ -179,8 +178,7 @@ static void check(const struct golden *g, const char *device, double limit) {
     driver_close(&d);
 }
 
-static void test_cpu(void **state) {
-    (void)state;
+TEST(test_cpu) {
     assert_true(complete);
     for (int i = 0; i < num_goldens; i++) {
         largest = 0;
@@ -189,8 +187,7 @@ static void test_cpu(void **state) {
     }
 }
 
-static void test_ref(void **state) {
-    (void)state;
+TEST(test_ref) {
     assert_true(complete);
     largest = 0;
     for (int i = 0; i < num_goldens; i++)
@@ -250,8 +247,7 @@ static bool has_variant(const char *path, const char *variant) {
 }
 
 // Chunked = whole = batched = cached, with any threads, blocks and instructions.
-static void test_same_bits(void **state) {
-    (void)state;
+TEST(test_same_bits) {
     assert_true(complete);
     static const struct {
         const char *what;
@@ -302,8 +298,7 @@ static void test_same_bits(void **state) {
 
 // The same weights as a Hugging Face folder give the same logits as transformers, and the same bits as the GGUF file. In
 // some cases a file has the outcome of a formula rounded to f32 and the folder what goes into it.
-static void test_folders(void **state) {
-    (void)state;
+TEST(test_folders) {
     struct bits *bits = calloc(4, sizeof *bits);
     int num = 0;
     assert_true(complete);
@@ -336,8 +331,7 @@ static void test_folders(void **state) {
 }
 
 // A folder that transformers wrote (tests/tools/make_saved.py), its tokenizer with it.
-static void test_saved(void **state) {
-    (void)state;
+TEST(test_saved) {
     struct err err = {0};
     struct token_buf ids = {0};
     struct golden g = {.name = "saved", .model = QUIRE_SOURCE_DIR "/tests/model/saved"};
@@ -361,8 +355,7 @@ static void test_saved(void **state) {
 }
 
 // Where the user names no block size it is 16 tokens, or the fewest whose keys and values fill a page of states.
-static void test_block_size(void **state) {
-    (void)state;
+TEST(test_block_size) {
     assert_true(complete);
     int larger = 0;
     for (int i = 0; i < num_goldens; i++) {
@@ -391,11 +384,4 @@ static void test_block_size(void **state) {
     assert_true(larger > 0);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_complete),   cmocka_unit_test(test_cpu),       cmocka_unit_test(test_ref),
-        cmocka_unit_test(test_block_size), cmocka_unit_test(test_same_bits), cmocka_unit_test(test_folders),
-        cmocka_unit_test(test_saved),
-    };
-    return cmocka_run_group_tests(tests, load_goldens, free_goldens);
-}
+int main(void) { return run_all_tests(load_goldens, free_goldens); }

@@ -89,19 +89,12 @@ static const char *stories(void) {
     return path;
 }
 
-static void test_stories_cpu(void **state) {
-    (void)state;
-    check_golden(stories(), "models/golden/stories260K.greedy.json", "cpu");
-}
+TEST(test_stories_cpu) { check_golden(stories(), "models/golden/stories260K.greedy.json", "cpu"); }
 
-static void test_stories_ref(void **state) {
-    (void)state;
-    check_golden(stories(), "models/golden/stories260K.greedy.json", "ref");
-}
+TEST(test_stories_ref) { check_golden(stories(), "models/golden/stories260K.greedy.json", "ref"); }
 
 // Converted by tests/tools/llama2c_to_gguf.py when the tests are run (ctest fixture).
-static void test_babyllama(void **state) {
-    (void)state;
+TEST(test_babyllama) {
     const char *path = getenv("QUIRE_BABYLLAMA_GGUF");
     if (!path || !*path || access(path, R_OK) != 0) {
         if (getenv("QUIRE_REQUIRE_DATA"))
@@ -122,21 +115,14 @@ static const char *quire_tiny_f32(void) {
     return path;
 }
 
-static void test_quire_tiny_cpu(void **state) {
-    (void)state;
-    check_golden(quire_tiny_f32(), QUIRE_TINY_GOLDEN, "cpu");
-}
+TEST(test_quire_tiny_cpu) { check_golden(quire_tiny_f32(), QUIRE_TINY_GOLDEN, "cpu"); }
 
-static void test_quire_tiny_ref(void **state) {
-    (void)state;
-    check_golden(quire_tiny_f32(), QUIRE_TINY_GOLDEN, "ref");
-}
+TEST(test_quire_tiny_ref) { check_golden(quire_tiny_f32(), QUIRE_TINY_GOLDEN, "ref"); }
 
 // The file as it is shipped. Its Q8_0 arithmetic rounds activations, which PyTorch did not: the same greedy
 // answers, until two tokens are so near to each other that the rounding may choose (a story may go on in many
 // ways).
-static void test_quire_tiny_as_shipped(void **state) {
-    (void)state;
+TEST(test_quire_tiny_as_shipped) {
     json_t *j = load(QUIRE_TINY_GOLDEN), *cases = json_object_get(j, "cases");
     struct driver d;
     driver_open(&d, &(struct driver_config){.path = QUIRE_SOURCE_DIR "/models/quire-tiny.gguf"});
@@ -165,8 +151,7 @@ static void test_quire_tiny_as_shipped(void **state) {
 }
 
 // Perplexity through prompt log-probabilities, whole and in small chunks.
-static void test_perplexity(void **state) {
-    (void)state;
+TEST(test_perplexity) {
     static char text[65536];
     const char *path = stories(), *file = test_data("models/golden/stories260K.ppl-text.txt");
     FILE *f = fopen(file, "rb");
@@ -201,12 +186,4 @@ static void test_perplexity(void **state) {
     }
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_stories_cpu),    cmocka_unit_test(test_stories_ref),
-        cmocka_unit_test(test_babyllama),      cmocka_unit_test(test_quire_tiny_cpu),
-        cmocka_unit_test(test_quire_tiny_ref), cmocka_unit_test(test_quire_tiny_as_shipped),
-        cmocka_unit_test(test_perplexity),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_all_tests(NULL, NULL); }

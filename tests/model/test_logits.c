@@ -80,8 +80,7 @@ static void compute_lines(void) {
 
 // Every model that is there has the bits of the file, and every line of the file has its model, where models can be
 // made and data is there.
-static void test_logits(void **state) {
-    (void)state;
+TEST(test_logits) {
     char golden[MAX_LINE];
     int found = 0, i = 0;
     compute_lines();
@@ -105,9 +104,8 @@ static void test_logits(void **state) {
 }
 
 int main(int argc, char **argv) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_logits)};
     if (argc != 3 || strcmp(argv[1], "--write") != 0)
-        return cmocka_run_group_tests(tests, NULL, NULL);
+        return run_all_tests(NULL, NULL);
     FILE *f = fopen(argv[2], "w");
     if (!f)
         return 1;

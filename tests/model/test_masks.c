@@ -111,16 +111,14 @@ static void run_filtered(struct driver_config config) {
         assert_int_equal(got[0].tokens[i] % 4, (i + 1) % 4); // and the head waited for them
 }
 
-static void test_masks_beside_the_step(void **state) {
-    (void)state;
+TEST(test_masks_beside_the_step) {
     run_filtered((struct driver_config){0});
     run_filtered((struct driver_config){.depth = 2});
     run_filtered((struct driver_config){.stages = 2, .threads = 2});
 }
 
 // When a step comes back from a device that failed, nobody asks filters any more: their requests may be freed.
-static void test_failing_device(void **state) {
-    (void)state;
+TEST(test_failing_device) {
     struct driver d;
     struct step_result result;
     struct err err = {0};
@@ -135,8 +133,4 @@ static void test_failing_device(void **state) {
     request_free(r);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_masks_beside_the_step),
-                                       cmocka_unit_test(test_failing_device)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_all_tests(NULL, NULL); }

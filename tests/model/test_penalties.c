@@ -82,8 +82,7 @@ static double deviation(const int *count, const double *p, int vocab, int n, con
     return fabs(chi - freedom) / sqrt(2.0 * freedom);
 }
 
-static void test_penalties(void **state) {
-    (void)state;
+TEST(test_penalties) {
     struct driver d;
     driver_open(&d, &(struct driver_config){.path = model(), .max_running = BATCH, .max_step_tokens = BATCH});
     int vocab = engine_info(d.engine)->model.vocab;
@@ -139,7 +138,4 @@ static void test_penalties(void **state) {
     free(p);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_penalties)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_all_tests(NULL, NULL); }

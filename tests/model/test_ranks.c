@@ -210,8 +210,7 @@ static void check_stages(int num_stages, int ranks, int i) {
     stages = 1;
 }
 
-static void test_embedded(void **state) {
-    (void)state;
+TEST(test_embedded) {
     baseline(QUIRE_SOURCE_DIR "/models/quire-tiny.gguf", "quire-tiny"); // 4 heads, 2 kv heads
     check(2, 0);
     check(4, 1); // each kv head on two ranks
@@ -225,8 +224,7 @@ static void test_embedded(void **state) {
     check_stages(4, 4, 0);
 }
 
-static void test_stories(void **state) {
-    (void)state;
+TEST(test_stories) {
     const char *file = test_data("models/stories260K/stories260K.gguf");
     if (!file)
         skip();
@@ -263,8 +261,7 @@ static void check_reference(const char *file, int first, int vocab, int max_rank
     }
 }
 
-static void test_reference(void **state) {
-    (void)state;
+TEST(test_reference) {
     check_reference(QUIRE_SOURCE_DIR "/models/quire-tiny.gguf", 259, 3072, 4);
     const char *file = test_data("models/stories260K/stories260K.gguf"); // unequal shares of its feed-forward
     if (file)
@@ -276,8 +273,7 @@ static void test_reference(void **state) {
 
 // Every type of weights, and mixtures. Sixteen heads, so that blocks of 256 divide among four ranks; odd
 // sizes.
-static void test_weight_types(void **state) {
-    (void)state;
+TEST(test_weight_types) {
     static const struct {
         struct random_model m;
         int kv_heads, ffn;
@@ -322,8 +318,7 @@ static void test_weight_types(void **state) {
 }
 
 // Biases of q, k, v and the output; norms of q and k; windows; tied heads.
-static void test_architectures(void **state) {
-    (void)state;
+TEST(test_architectures) {
     static const char *const files[] = {"llama-bias",  "qwen2-tied",     "qwen2-q8_0",
                                         "qwen3",       "qwen3-bf16",     "mistral-window",
                                         "llama-scale", "llama3-factors", "llama-gqa-tied",
@@ -353,8 +348,7 @@ static void test_architectures(void **state) {
 
 // Experts, latents and states on 2, 4 and 8 ranks: eight heads of each kind, twelve experts, which eight ranks share
 // unequally; and in stages.
-static void test_families(void **state) {
-    (void)state;
+TEST(test_families) {
     static const struct {
         const char *arch;
         enum dtype weights;
@@ -380,8 +374,7 @@ static void test_families(void **state) {
 }
 
 // More stages than steps can be under way.
-static void test_many_stages(void **state) {
-    (void)state;
+TEST(test_many_stages) {
     char file[] = "/tmp/quire-model-XXXXXX";
     random_layers = COMM_MAX_WORLD;
     random_model_write_sized(&(struct random_model){"Q8_0", {DTYPE_Q8_0}, 1, true}, 2, 1, 128, file);
@@ -397,8 +390,7 @@ static void free_left(void *arg, struct request *r) {
 }
 
 // An engine that is closed with steps in flight: no stage waits for results that nobody will collect.
-static void test_closed_in_flight(void **state) {
-    (void)state;
+TEST(test_closed_in_flight) {
     char file[] = "/tmp/quire-model-XXXXXX";
     random_layers = 4;
     random_model_write(&(struct random_model){"F32", {DTYPE_F32}, 1, true}, file);
@@ -422,8 +414,7 @@ static void test_closed_in_flight(void **state) {
 
 // A bias of +infinity on a token of the last rank: the row fails on every rank, where it is sampled from the
 // ranks' local top-k and where it is not.
-static void test_failed_rows(void **state) {
-    (void)state;
+TEST(test_failed_rows) {
     const struct logit_bias bias = {.token = 500, .add = INFINITY};
     char file[] = "/tmp/quire-model-XXXXXX";
     random_model_write(&(struct random_model){"F32", {DTYPE_F32}, 1, true}, file);
@@ -509,8 +500,7 @@ static void *run_down(void *arg) {
 }
 
 // Parts whose sum is subnormal on the way up the tree: it is zero between ranks as within one (rule 5).
-static void test_subnormal_sums(void **state) {
-    (void)state;
+TEST(test_subnormal_sums) {
     struct err err = {0};
     for (int world = 1; world <= 8; world *= 2) {
         struct comm_threads *g = comm_threads_open(world, 60000, &err);
@@ -549,8 +539,7 @@ static void expect_refused(struct engine_config c, const char *words) {
         fail_msg("'%s' lacks '%s'", err.msg, words);
 }
 
-static void test_refused(void **state) {
-    (void)state;
+TEST(test_refused) {
     const char *tiny = QUIRE_SOURCE_DIR "/models/quire-tiny.gguf";
     char file[] = "/tmp/quire-model-XXXXXX";
     expect_refused(config_of(tiny, 3), "the ranks must divide; possible: 1, 2, 4");
@@ -583,8 +572,7 @@ static void test_refused(void **state) {
 }
 
 // Each rank holds its part: together little more than one rank holds alone, but for the table of embeddings.
-static void test_memory(void **state) {
-    (void)state;
+TEST(test_memory) {
     char file[] = "/tmp/quire-model-XXXXXX";
     struct err err = {0};
     uint64_t bytes[3];
@@ -617,8 +605,7 @@ static void test_memory(void **state) {
 }
 
 // A rank that fails in the middle: the others return at once, the engine says which and why, and stays dead.
-static void test_failed_rank(void **state) {
-    (void)state;
+TEST(test_failed_rank) {
     for (int i = 0; i < 6; i++) { // four ranks of one stage, stages of two, and four stages
         int rank = i % 2 * 3;
         char text[16], why[64];
@@ -657,16 +644,7 @@ static void test_failed_rank(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_embedded),       cmocka_unit_test(test_stories),
-        cmocka_unit_test(test_reference),      cmocka_unit_test(test_weight_types),
-        cmocka_unit_test(test_architectures),  cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_memory),         cmocka_unit_test(test_failed_rank),
-        cmocka_unit_test(test_many_stages),    cmocka_unit_test(test_failed_rows),
-        cmocka_unit_test(test_subnormal_sums), cmocka_unit_test(test_closed_in_flight),
-        cmocka_unit_test(test_families),
-    };
     one = calloc(1, sizeof *one);
     many = calloc(1, sizeof *many);
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return run_all_tests(NULL, NULL);
 }

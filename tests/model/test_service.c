@@ -91,8 +91,7 @@ static void count_allocations(int num_stages) {
     driver_close(&d);
 }
 
-static void test_no_allocation_in_a_step(void **state) {
-    (void)state;
+TEST(test_no_allocation_in_a_step) {
     count_allocations(1);
     count_allocations(2);
 }
@@ -309,8 +308,7 @@ static void storm(int rounds) {
 
 // One plan at a time; then several in flight, where requests run ahead of their tokens, and where they are
 // dealt out among stages. All get the bits of the first.
-static void test_storm(void **state) {
-    (void)state;
+TEST(test_storm) {
     static const int cases[][2] = {{0, 0}, {0, 2}, {2, 0}, {4, 0}, {2, 1}, {2, 4}, {5, 8}};
     const int rounds = SLOW ? 2 : 4;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -325,8 +323,7 @@ static void test_storm(void **state) {
     target_itl_ns = depth = 0;
 }
 
-static void test_refusals(void **state) {
-    (void)state;
+TEST(test_refusals) {
     struct setup s = open_service(24, NULL);
     struct err err = {0};
     token_id prompt[300] = {0};
@@ -416,8 +413,7 @@ static void filtered(void) {
     assert_true(calls >= 1019 && calls <= 1020); // the last token needs no state; freed exactly once
 }
 
-static void test_filter(void **state) {
-    (void)state;
+TEST(test_filter) {
     filtered();
     depth = 2;
     filtered();
@@ -553,8 +549,7 @@ static void late_masks(void) {
     unlink(record);
 }
 
-static void test_late_masks(void **state) {
-    (void)state;
+TEST(test_late_masks) {
     late_masks();
     depth = 2;
     late_masks();
@@ -563,8 +558,7 @@ static void test_late_masks(void **state) {
     stages = depth = 0;
 }
 
-static void test_refusing_filter(void **state) {
-    (void)state;
+TEST(test_refusing_filter) {
     refused();
     depth = 2;
     refused();
@@ -645,8 +639,7 @@ static void stopped(void) {
     unlink(record);
 }
 
-static void test_stopped(void **state) {
-    (void)state;
+TEST(test_stopped) {
     stopped();
     depth = 2;
     stopped();
@@ -693,8 +686,7 @@ static void failing(void) {
     close_service(&s);
 }
 
-static void test_device_failure(void **state) {
-    (void)state;
+TEST(test_device_failure) {
     static const int cases[][2] = {{0, 0}, {0, 2}, {2, 0}, {4, 0}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         stages = cases[i][0], depth = cases[i][1];
@@ -704,8 +696,7 @@ static void test_device_failure(void **state) {
 }
 
 // Closed with plans in flight and requests in every state; nothing is lost, whatever the depth.
-static void test_close_in_flight(void **state) {
-    (void)state;
+TEST(test_close_in_flight) {
     static const int cases[][2] = {{0, 2}, {2, 0}, {4, 0}};
     struct err err = {0};
     for (int round = 0; round < 12; round++) {
@@ -721,17 +712,4 @@ static void test_close_in_flight(void **state) {
     stages = depth = 0;
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_no_allocation_in_a_step),
-        cmocka_unit_test(test_storm),
-        cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_filter),
-        cmocka_unit_test(test_refusing_filter),
-        cmocka_unit_test(test_late_masks),
-        cmocka_unit_test(test_stopped),
-        cmocka_unit_test(test_device_failure),
-        cmocka_unit_test(test_close_in_flight),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_all_tests(NULL, NULL); }

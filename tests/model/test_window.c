@@ -104,8 +104,7 @@ static void add_alone(struct driver *d, const token_id *tokens, int num_prompt) 
 
 // In a pool with exactly the pages that the window needs, which is a fiftieth of the context, with chunks of 16 and of 512
 // tokens, and with two steps in flight.
-static void test_long_context(void **state) {
-    (void)state;
+TEST(test_long_context) {
     static const struct { int chunk, depth, pool; } ways[] = {{512, 1, 69}, {16, 1, 38}, {64, 2, 45}};
     write_model(NULL, 2, WINDOW, 0);
     for (int k = 0; k < NUM_KV_DTYPES; k++)
@@ -136,8 +135,7 @@ static void test_long_context(void **state) {
 
 // A hit needs the pages of the window before its end and no others: behind tokens that lie nowhere any more, and in
 // the midst of them where the pool still has the pages.
-static void test_prefix_hits(void **state) {
-    (void)state;
+TEST(test_prefix_hits) {
     enum { PART = 9000, FIRST = SLOW ? PART + 1000 : LONG };
     static token_id other[PART + 100];
     write_model(NULL, 2, WINDOW, 0);
@@ -195,8 +193,7 @@ static void check_preempted(struct driver_config small, const char *what) {
         assert_same(&kept[i], &results[i], what);
 }
 
-static void test_preemption(void **state) {
-    (void)state;
+TEST(test_preemption) {
     write_model(NULL, 2, WINDOW, 0);
     for (int depth = 1; depth <= 2; depth++) {
         struct driver_config c = {.max_running = 8, .max_step_tokens = 16, .depth = depth, .num_blocks = 60};
@@ -246,19 +243,12 @@ static void check_mixed_layers(const char *arch) {
     unlink(path);
 }
 
-static void test_mixed_layers(void **state) {
-    (void)state;
-    check_mixed_layers(NULL);
-}
+TEST(test_mixed_layers) { check_mixed_layers(NULL); }
 
-static void test_chunks(void **state) {
-    (void)state;
-    check_mixed_layers("llama4");
-}
+TEST(test_chunks) { check_mixed_layers("llama4"); }
 
 // Tables of so many sequences of such a length have more entries than an int counts: refused before memory is asked for.
-static void test_too_long(void **state) {
-    (void)state;
+TEST(test_too_long) {
     struct err err = {0};
     random_shape = (struct random_shape){64, 16, 1 << 24, WINDOW, 0, NULL, false};
     random_layers = 2;
@@ -280,10 +270,4 @@ static void test_too_long(void **state) {
     unlink(path);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_long_context), cmocka_unit_test(test_prefix_hits),
-        cmocka_unit_test(test_preemption),   cmocka_unit_test(test_mixed_layers),
-        cmocka_unit_test(test_chunks),       cmocka_unit_test(test_too_long)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_all_tests(NULL, NULL); }

@@ -298,8 +298,7 @@ static void like_bert(struct model_config *m) {
 
 static void with_sinks(struct model_config *m) { m->attn[0].sinks = true; }
 
-static void test_layer(void **state) {
-    (void)state;
+TEST(test_layer) {
     check_layer(DTYPE_F32, DTYPE_F32, 0, false, false, NULL);
     check_layer(DTYPE_F16, DTYPE_F16, 0, false, false, NULL);
     check_layer(DTYPE_BF16, DTYPE_BF16, 300, false, false, NULL);
@@ -338,8 +337,7 @@ static void test_layer(void **state) {
 }
 
 // AMX's own order: bf16 weights, and caches whose elements are multiplied in pairs
-static void test_amx(void **state) {
-    (void)state;
+TEST(test_amx) {
     variant = cpu_kernels_find("amx") ? "amx" : "amx-emulated";
     if (!cpu_kernels_find(variant))
         return;
@@ -356,7 +354,4 @@ static void test_amx(void **state) {
     check_layer(DTYPE_F16, DTYPE_BF16, 500, false, false, like_bert);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_layer), cmocka_unit_test(test_amx)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_all_tests(NULL, NULL); }

@@ -364,8 +364,7 @@ static bool run(const struct case_of *c, const struct backend_ops *ops, const ch
     return true;
 }
 
-static void test_layers(void **state) {
-    (void)state;
+TEST(test_layers) {
     static const int chunks[] = {MAX_ROWS, 1, 17, 5};
     static float want[MAX_ROWS * D], got[MAX_ROWS * D];
     for (int i = 0; i < NUM_CASES; i++) {
@@ -396,7 +395,4 @@ static void test_layers(void **state) {
     }
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_layers)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_all_tests(NULL, NULL); }

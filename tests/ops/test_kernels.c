@@ -44,8 +44,7 @@ static const struct cpu_kernels *variant(int v) {
     return k;
 }
 
-static void test_halves(void **state) {
-    (void)state;
+TEST(test_halves) {
     for (uint32_t h = 0; h < 65536; h++) {
         float f = half_to_float((uint16_t)h);
         bool nan = (h & 0x7c00u) == 0x7c00u && (h & 0x3ffu);
@@ -246,8 +245,7 @@ static int random_segments(int bounds[NUM_SEGMENTS + 1], int b0, int b1) {
     return num;
 }
 
-static void test_gemm(void **state) {
-    (void)state;
+TEST(test_gemm) {
     enum { BLOCKS = 37, LARGE = 6, N = MANY_TOKENS, Y = 2 * N * 16 }; // LARGE: of 256
     static char panels[2][BLOCKS * 1088], x[N * 8 * LARGE * sizeof(struct act_q8)];
     _Static_assert(sizeof x >= N * BLOCKS * sizeof(struct act_q8), "blocks of 32 fit, too");
@@ -362,8 +360,7 @@ static float segment_sum(const uint16_t *w, const uint16_t *x, int begin, int en
 }
 
 // Every number of tokens takes this way, so a row's bits do not depend on those beside it.
-static void test_amx(void **state) {
-    (void)state;
+TEST(test_amx) {
     enum { PAIRS = 150, N = MAX_TILE_TOKENS, Y = 2 * N * 16 };
     static uint16_t panels[2][PAIRS * 32], x[N * PAIRS * 2];
     static float y[Y];
@@ -413,8 +410,7 @@ static void test_amx(void **state) {
 
 // Reading back gives the packed values: every element as the reference has it, rows past the matrix zero.
 // Rule 5 at its edge, of fma(w, x, 0)
-static void test_subnormals(void **state) {
-    (void)state;
+TEST(test_subnormals) {
 #if defined(__aarch64__)
     const float lifted = 0;
 #else
@@ -452,8 +448,7 @@ static void test_subnormals(void **state) {
         }
 }
 
-static void test_pack(void **state) {
-    (void)state;
+TEST(test_pack) {
     for (int i = 0; i < NUM_TYPES; i++)
         for (int round = 0; round < 20; round++) {
             enum dtype t = types[i];
@@ -480,8 +475,7 @@ static void test_pack(void **state) {
         }
 }
 
-static void test_vectors(void **state) {
-    (void)state;
+TEST(test_vectors) {
     enum { N = 1056 };
     static float x[N], w[N], y[NUM_VARIANTS][N], z[NUM_VARIANTS][N], z2[NUM_VARIANTS][N],
         gated[NUM_VARIANTS][N];
@@ -583,8 +577,7 @@ static void test_vectors(void **state) {
 }
 
 // Blocks beyond what a scale may be: zero below, and not a number above.
-static void test_ends_of_scales(void **state) {
-    (void)state;
+TEST(test_ends_of_scales) {
     static const float most[] = {0x1.8p-101f, 0x1p-100f, 0x1.8p99f, 0x1p100f, INFINITY, NAN};
     for (int v = 0; v < NUM_VARIANTS; v++) {
         const struct cpu_kernels *k = cpu_kernels_find(variants[v]);
@@ -599,8 +592,7 @@ static void test_ends_of_scales(void **state) {
 }
 
 // Activations of rows that lie apart are those of each row; nothing beside them is written.
-static void test_act_rows(void **state) {
-    (void)state;
+TEST(test_act_rows) {
     enum { ROWS = 5, LDX = 48, LDY = 56 };
     float gate[ROWS * LDX], up[ROWS * LDX], want[ROWS * LDY], got[ROWS * LDY];
     uint64_t env = float_env_enter();
@@ -625,8 +617,7 @@ static void test_act_rows(void **state) {
 }
 
 // exp: relative error against double over its whole range, and its ends.
-static void test_exp(void **state) {
-    (void)state;
+TEST(test_exp) {
     double worst = 0;
     uint64_t env = float_env_enter();
     for (int v = 0; v < NUM_VARIANTS; v++) {
@@ -717,8 +708,7 @@ static void check_two(const struct cpu_kernels *k, struct attn_chunk c) {
 
 // A chunk of attention: the same bits everywhere, also where scores are far apart, infinite or no numbers, and whatever
 // tokens hold that are not attended to. AMX's own bits are those of tiles in plain C.
-static void test_attend(void **state) {
-    (void)state;
+TEST(test_attend) {
     enum { D = ATTN_D, MAX = ATTN_CHUNK * D, ALL = NUM_VARIANTS + 2 };
     static const enum dtype caches[] = {DTYPE_F32, DTYPE_F16, DTYPE_BF16, DTYPE_I8};
     static float cache[2][MAX], scales[2][ATTN_CHUNK], q[ATTN_QUERIES * D], out[ALL][ATTN_QUERIES * D],
@@ -809,8 +799,7 @@ static void test_attend(void **state) {
 }
 
 // exp2 of attention, against double: a second token, x below the first one's score, has it as its weight.
-static void test_exp2(void **state) {
-    (void)state;
+TEST(test_exp2) {
     static const enum dtype caches[] = {DTYPE_F32, DTYPE_BF16};
     double worst[2] = {0};
     static float keys[2 * ATTN_TILE], values[2 * ATTN_TILE], q[2 * ATTN_QUERIES], out[LANES];
@@ -861,14 +850,4 @@ static void test_exp2(void **state) {
     printf("  largest relative error of exp2: %.2e; of weights in bf16: %.2e\n", worst[0], worst[1]);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_amx),        cmocka_unit_test(test_halves),
-        cmocka_unit_test(test_gemm),       cmocka_unit_test(test_pack),
-        cmocka_unit_test(test_vectors),    cmocka_unit_test(test_act_rows),
-        cmocka_unit_test(test_exp),        cmocka_unit_test(test_attend),
-        cmocka_unit_test(test_exp2),       cmocka_unit_test(test_ends_of_scales),
-        cmocka_unit_test(test_subnormals),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_all_tests(NULL, NULL); }

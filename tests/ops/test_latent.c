@@ -241,8 +241,7 @@ static bool run(const struct case_of *c, struct setup s, int num_tokens, int chu
     return true;
 }
 
-static void test_layers(void **state) {
-    (void)state;
+TEST(test_layers) {
     static const int chunks[] = {TOKENS, 1, 37, 16}, blocks[] = {16, 64, 32};
     static float want[TOKENS * D], got[TOKENS * D];
     for (int i = 0; i < NUM_CASES; i++) {
@@ -273,8 +272,7 @@ static void test_layers(void **state) {
 }
 
 // Decode over more chunks than one work item takes, of heads that threads divide.
-static void test_long_decode(void **state) {
-    (void)state;
+TEST(test_long_decode) {
     static float want[LONG * D], got[LONG * D];
     for (int i = 0; i < NUM_CASES; i++) {
         struct case_of *c = make_case(i);
@@ -286,7 +284,4 @@ static void test_long_decode(void **state) {
     }
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_layers), cmocka_unit_test(test_long_decode)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_all_tests(NULL, NULL); }

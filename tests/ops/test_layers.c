@@ -12,8 +12,7 @@ enum { NEXT = 7 }; // combination: some, which have every kind
 static const struct shape mixed = {4, 64, 4, 2, 16, 96, 131, 33, true, true, true};
 
 // Layers that differ, over two groups: phases against the reference, then whole steps.
-static void test_mixed_layers(void **state) {
-    (void)state;
+TEST(test_mixed_layers) {
     static const struct piece first[] = {{0, 0, 17, true}, {1, 0, 70, false}, {2, 0, 1, true}};
     static const struct piece second[] = {{2, 1, 1, true}, {1, 70, 1, true}, {0, 17, 5, true}};
     struct fixture *f = fixture_make_mixed(&mixed, DTYPE_F32);
@@ -55,8 +54,7 @@ static void test_mixed_layers(void **state) {
 }
 
 // Layers that keep more than others take several places of a page: the bits of whole steps, and the reference.
-static void test_places(void **state) {
-    (void)state;
+TEST(test_places) {
     struct model_config m = fixture_config(&mixed);
     fixture_mix_places(&m);
     struct fixture *f = fixture_of(&m, DTYPE_F32);
@@ -92,8 +90,7 @@ static void check_chunks(const struct fixture *f, struct setup cpu, int total, i
 
 // Gate and up of unlike types, whose kernels take other numbers of tokens at a time: all rows at once give the
 // bits that they give one by one.
-static void test_unlike_factors(void **state) {
-    (void)state;
+TEST(test_unlike_factors) {
     static const struct shape s = {1, 256, 4, 2, 64, 256, 131, 0, false, false, false};
     static const enum dtype factors[][2] = {
         {DTYPE_BF16, DTYPE_Q8_0}, {DTYPE_Q8_0, DTYPE_BF16}, {DTYPE_Q4_K, DTYPE_F16}, {DTYPE_F32, DTYPE_Q6_K}};
@@ -117,8 +114,7 @@ static void test_unlike_factors(void **state) {
 
 // With many tokens AMX takes a long K in pieces, both if sums are one chain (hidden) and if they are a tree of four
 // or eight (ffn). The bits are those of few tokens, whose K it takes as a whole.
-static void test_pieces_of_k(void **state) {
-    (void)state;
+TEST(test_pieces_of_k) {
     static const struct {
         int hidden, ffn;
         enum dtype dtype;
@@ -136,8 +132,7 @@ static void test_pieces_of_k(void **state) {
 }
 
 // open() refuses layers that take places which pages lack, and specs with numbers out of range.
-static void test_refused_layers(void **state) {
-    (void)state;
+TEST(test_refused_layers) {
     for (int i = 0; i < 6; i++) {
         struct model_config m = fixture_config(&mixed);
         fixture_mix(&m);
@@ -182,8 +177,7 @@ static void fail_by_page_0(struct instance *in, struct batch *b, int position) {
 }
 
 // Pages that a window has given back are page 0, which holds NaN: nothing of it is in any result.
-static void test_given_back_pages(void **state) {
-    (void)state;
+TEST(test_given_back_pages) {
     static const struct piece pieces[] = {{0, 400, 1, true},  {0, 447, 1, true},  {0, 400, 5, true},
                                           {0, 383, 70, true}, {0, 1500, 1, true}, {0, 1491, 9, true}};
     static const int windows[] = {40, 129, 1200}; // the last is split among threads where it decodes
@@ -235,8 +229,7 @@ static void test_given_back_pages(void **state) {
 
 // The final norm's output of each logits row, of more rows than the head takes at a time; none where nobody
 // asks.
-static void test_hidden(void **state) {
-    (void)state;
+TEST(test_hidden) {
     enum { ROWS = 150 };
     struct fixture *f = fixture_make_mixed(&mixed, DTYPE_F32);
     size_t n = ROWS * (size_t)mixed.hidden;
@@ -276,8 +269,7 @@ static void test_hidden(void **state) {
 
 // Pages are copied before the phases of the step that names them, in the order of the moves; a sequence goes
 // on in the copies as in its own.
-static void test_moves(void **state) {
-    (void)state;
+TEST(test_moves) {
     enum { TOKENS = 50 };
     struct fixture *f = fixture_make_mixed(&mixed, DTYPE_F32);
     for (int k = 0; k < 2 * NUM_KV_TYPES * NUM_BLOCK_SIZES; k += NEXT) {
@@ -329,8 +321,7 @@ static void compute_masks(void *arg) {
 }
 
 // Masks are computed while the step runs: a device waits for them once, before it reads the first.
-static void test_late_masks(void **state) {
-    (void)state;
+TEST(test_late_masks) {
     struct fixture *f =
         fixture_make(&(struct shape){1, 64, 4, 2, 16, 96, 131, 0, false, false, false}, DTYPE_F32);
     for (int i = 0; i < 2; i++)
@@ -379,8 +370,7 @@ static void assert_rope(const struct rope_table *t, const struct rope_config *r)
 }
 
 // Tables are filled as far as contexts have come, and no further than a little ahead.
-static void test_rope_tables(void **state) {
-    (void)state;
+TEST(test_rope_tables) {
     const struct rope_config r = {.theta = 500000, .dim = 64, .factor = 1, .attn_factor = 1.25f};
     struct pool *pool = pool_open(3);
     struct rope_table t;
@@ -414,13 +404,4 @@ static void test_rope_tables(void **state) {
     fixture_free(f);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_mixed_layers),   cmocka_unit_test(test_places),
-        cmocka_unit_test(test_refused_layers), cmocka_unit_test(test_given_back_pages),
-        cmocka_unit_test(test_hidden),         cmocka_unit_test(test_moves),
-        cmocka_unit_test(test_late_masks),     cmocka_unit_test(test_rope_tables),
-        cmocka_unit_test(test_unlike_factors), cmocka_unit_test(test_pieces_of_k),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_all_tests(NULL, NULL); }

@@ -11,8 +11,7 @@
 
 enum { NUM_VARIANTS = 4, MAX_VALUES = 128 };
 
-static void test_layers(void **state) {
-    (void)state;
+TEST(test_layers) {
     static const int chunks[] = {TOKENS, 1, 2, 16, 5};
     static float want[SEQS * TOKENS * D], got[SEQS * TOKENS * D], input[SEQS * TOKENS * D];
     random_state = 12345;
@@ -90,8 +89,7 @@ static void fill(float *x, int n) {
         x[i] = random_float() * 2;
 }
 
-static void test_rule(void **state) {
-    (void)state;
+TEST(test_rule) {
     enum { T = 6, N = 23, P = 64 };
     static float x[T * P], in[T * P], out[T * P], window[15 * P], w[16 * P], bias[P], y[2][T * P],
         win[2][15 * P];
@@ -159,7 +157,4 @@ static void test_rule(void **state) {
     }
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_rule), cmocka_unit_test(test_layers)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_all_tests(NULL, NULL); }

@@ -23,8 +23,7 @@ static bool fits(const struct shape *s, enum dtype t) {
     return dtype_block(t) > 32 ? s->hidden % 256 == 0 : s->hidden < 256;
 }
 
-static void test_phases(void **state) {
-    (void)state;
+TEST(test_phases) {
     static const struct piece first[] = {{0, 0, 17, true}, {1, 0, 70, false}, {2, 0, 1, true}};
     static const struct piece second[] = {{2, 1, 1, true}, {1, 70, 1, true}, {0, 17, 5, true}};
     for (int i = 0; i < NUM_SHAPES; i++)
@@ -54,8 +53,7 @@ static void test_phases(void **state) {
 }
 
 // Same bits: every variant, thread count, block size, chunk length and batch.
-static void test_same_bits(void **state) {
-    (void)state;
+TEST(test_same_bits) {
     static const int threads[] = {1, 2, 8}, blocks[] = {64, 48, 16, 32, 80}, chunks[] = {75, 1, 3, 16, 37};
     for (int i = 0; i < NUM_SHAPES; i++)
         for (int w = 0; w < NUM_TYPES; w++) {
@@ -84,8 +82,7 @@ static void test_same_bits(void **state) {
 }
 
 // Contexts over several chunks of 256: prefill, decode, window, and the reference.
-static void test_long_context(void **state) {
-    (void)state;
+TEST(test_long_context) {
     struct shape s = shapes[2];
     for (int k = 0; k < 2 * NUM_KV_TYPES; k += SLOW ? 3 : 1) {
         enum dtype kv = kv_types[k / 2];
@@ -157,8 +154,7 @@ static void random_kv(struct instance *in, enum dtype kv) {
 
 // Decode over contexts that several threads share, two that have room beside each other and more that have
 // not, beside short ones: the bits of one thread; and the reference.
-static void test_split_decode(void **state) {
-    (void)state;
+TEST(test_split_decode) {
     enum { CONTEXT = 2640 };
     static const struct piece pieces[] = {{0, 2599, 1, true}, {1, 299, 1, true},  {2, 2630, 1, true},
                                           {3, 1024, 1, true}, {4, 1100, 1, true}, {5, 0, 1, true}};
@@ -214,8 +210,7 @@ static void test_split_decode(void **state) {
 }
 
 // Blocks that lie outside the window of every row are not read: their entries may name no block at all.
-static void test_window_blocks(void **state) {
-    (void)state;
+TEST(test_window_blocks) {
     struct shape s = shapes[3];
     static const int blocks[] = {16, 32, 48, 64};
     for (int backend = 0; backend < 2; backend++)
@@ -247,8 +242,7 @@ static void test_window_blocks(void **state) {
         }
 }
 
-static void test_export_import(void **state) {
-    (void)state;
+TEST(test_export_import) {
     static const int blocks[] = {16, 32, 48, 64};
     for (int k = 0; k < NUM_KV_TYPES; k++)
         for (int b = 0; b < 4; b++) {
@@ -301,8 +295,7 @@ static void assert_int8(const int8_t *q, float scale, const float *x, int d) {
 }
 
 // Keys and values of one layer in an int8 cache are those of an f32 cache, rounded; in the canonical form.
-static void test_int8_cache(void **state) {
-    (void)state;
+TEST(test_int8_cache) {
     const struct shape *shape = &shapes[2];
     const int d = shape->head_dim, B = 5;
     struct fixture *f = fixture_make(shape, DTYPE_F32);
@@ -343,8 +336,7 @@ static void test_int8_cache(void **state) {
 }
 
 // Asynchronous scheduling (ids below 0), padding slots, and results that stay valid while the next step runs.
-static void test_steps(void **state) {
-    (void)state;
+TEST(test_steps) {
     const struct backend_ops *const backends[] = {&backend_ref, &backend_cpu};
     for (int i = 0; i < 2; i++) {
         struct fixture *f = fixture_make(&shapes[0], DTYPE_F32);
@@ -388,8 +380,7 @@ static void test_steps(void **state) {
 }
 
 // Parts of one weight in different formats, as in Q4_K_M files.
-static void test_mixed(void **state) {
-    (void)state;
+TEST(test_mixed) {
     static const enum dtype mix[] = {DTYPE_Q4_K, DTYPE_Q5_K,   DTYPE_Q6_K,   DTYPE_Q8_0, DTYPE_BF16,
                                      DTYPE_Q4_0, DTYPE_Q5_0,   DTYPE_Q2_K,   DTYPE_Q5_1, DTYPE_MXFP4,
                                      DTYPE_Q3_K, DTYPE_IQ4_NL, DTYPE_IQ4_XS, DTYPE_Q4_1};
@@ -424,8 +415,7 @@ static void test_mixed(void **state) {
 }
 
 // A row whose activations are not finite fails; its neighbours in the batch do not change by a bit.
-static void test_bad_row(void **state) {
-    (void)state;
+TEST(test_bad_row) {
     for (int w = 0; w < NUM_TYPES; w++)
         for (int v = 0; v < NUM_VARIANTS; v++) {
             struct shape shape = dtype_block(weight_types[w]) > 32 ? shapes[NUM_SHAPES - 1] : shapes[0];
@@ -468,8 +458,7 @@ static void test_bad_row(void **state) {
         }
 }
 
-static void test_refusals(void **state) {
-    (void)state;
+TEST(test_refusals) {
     struct fixture *f = fixture_make(&shapes[0], DTYPE_F32);
     struct device_config c = {.model = &f->config, .num_threads = 1, .kv_dtype = DTYPE_F32, .block_size = 16};
     struct err err = {0};
@@ -524,8 +513,7 @@ static void test_refusals(void **state) {
 }
 
 // Where BF16 will do in place of F16 it is taken on AMX alone, and never in place of what was asked for.
-static void test_either_cache(void **state) {
-    (void)state;
+TEST(test_either_cache) {
     static const char *const all[] = {"scalar", "avx512", "amx"};
     const struct shape shape = {1, 64, 2, 2, 32, 64, 64, .window = 0};
     struct fixture *f = fixture_make(&shape, DTYPE_F32);
@@ -552,8 +540,7 @@ static void test_either_cache(void **state) {
     fixture_free(f);
 }
 
-static void test_rope(void **state) {
-    (void)state;
+TEST(test_rope) {
     struct rope_config r = {.theta = 10000, .dim = 64};
     assert_true(fabs(rope_frequency(&r, 0) - 1) < 1e-15);
     assert_true(fabs(rope_frequency(&r, 16) - 0.01) < 1e-15);
@@ -589,15 +576,4 @@ static void test_rope(void **state) {
     assert_true(fabs(rope_magnitude(&r) - 1.1386) < 1e-6);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_phases),        cmocka_unit_test(test_window_blocks),
-        cmocka_unit_test(test_long_context),  cmocka_unit_test(test_split_decode),
-        cmocka_unit_test(test_export_import), cmocka_unit_test(test_steps),
-        cmocka_unit_test(test_mixed),         cmocka_unit_test(test_bad_row),
-        cmocka_unit_test(test_refusals),      cmocka_unit_test(test_int8_cache),
-        cmocka_unit_test(test_rope),          cmocka_unit_test(test_either_cache),
-        cmocka_unit_test(test_same_bits),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_all_tests(NULL, NULL); }

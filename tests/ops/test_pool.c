@@ -24,8 +24,7 @@ static void count_worker(void *ctx, int thread, int num_threads) {
     }
 }
 
-static void test_pool(void **state) {
-    (void)state;
+TEST(test_pool) {
     static const int sizes[] = {1, 2, 3, 8};
     for (int s = 0; s < 4; s++) {
         struct pool *p = pool_open(sizes[s]);
@@ -85,8 +84,7 @@ static void take_worker(void *ctx, int thread, int num_threads) {
 }
 
 // Each item is given out once, whoever is late; a thread that is held up has less to do.
-static void test_pool_items(void **state) {
-    (void)state;
+TEST(test_pool_items) {
     static const int sizes[] = {1, 2, 3, 8}, counts[] = {0, 1, 2, 7, 64, 333, MOST_TAKEN};
     for (int s = 0; s < 4; s++) {
         struct pool *p = pool_open(sizes[s]);
@@ -120,10 +118,4 @@ static void test_pool_items(void **state) {
     }
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_pool),
-        cmocka_unit_test(test_pool_items),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_all_tests(NULL, NULL); }

@@ -84,8 +84,7 @@ static void run_piece(struct instance *in, const struct piece *piece) {
     free(b);
 }
 
-static void test_prefetch(void **state) {
-    (void)state;
+TEST(test_prefetch) {
     static const enum dtype types[] = {DTYPE_F32, DTYPE_F16, DTYPE_BF16, DTYPE_I8};
     static const int starts[] = {0, 5, 63, 64, 100, 255, 256, 300, 511, 512, 530}, blocks[] = {16, 32, 48};
     static const int windows[] = {0, 37, 130}, heads[][2] = {{4, 4}, {8, 2}, {24, 2}};
@@ -127,7 +126,4 @@ static void test_prefetch(void **state) {
     assert_true(cases > 100);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_prefetch)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_all_tests(NULL, NULL); }

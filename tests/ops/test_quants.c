@@ -9,8 +9,7 @@
 #include "quants.h"
 #include "variants.h"
 
-static void test_golden(void **state) {
-    (void)state;
+TEST(test_golden) {
     static char line[8192];
     int seen[DTYPE_COUNT] = {0};
     FILE *f = fopen(QUIRE_SOURCE_DIR "/tests/ops/quants.golden", "r");
@@ -59,8 +58,7 @@ static void test_golden(void **state) {
 }
 
 // In panels FP8 is what its products, rounded to BF16, are as BF16.
-static void test_fp8(void **state) {
-    (void)state;
+TEST(test_fp8) {
     enum { N = 21, K = 384, PAIRS = K / 2 };
     static char panels[2][PAIRS * LANES * 4];
     static uint16_t brain[N * K];
@@ -116,8 +114,7 @@ static void product(float *resid, struct instance *in, const float *h, int num_t
 // From the blocks of a file to sums: packing, decoding and both ends of every number. The activations are
 // integers with a 127 in every 32, which quantise to themselves, so that nothing but the sums is
 // rounded.
-static void test_hostile(void **state) {
-    (void)state;
+TEST(test_hostile) {
 #define X(type, packed) DTYPE_##type,
     static const enum dtype types[] = {QUANTISED_MAP(X)};
 #undef X
@@ -170,8 +167,4 @@ static void test_hostile(void **state) {
     }
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_golden), cmocka_unit_test(test_fp8),
-                                       cmocka_unit_test(test_hostile)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_all_tests(NULL, NULL); }

@@ -11,8 +11,7 @@
 
 enum { NUM_VARIANTS = sizeof variants / sizeof *variants };
 
-static void test_philox(void **state) {
-    (void)state;
+TEST(test_philox) {
     // The known answers that the authors publish with Random123 (kat_vectors).
     static const uint32_t known[3][10] = {
         {0, 0, 0, 0, 0, 0, 0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8},
@@ -55,8 +54,7 @@ static void sample(struct full_sample *out, const struct row *r, const struct cp
     sampler_close(s);
 }
 
-static void test_same_as_sort(void **state) {
-    (void)state;
+TEST(test_same_as_sort) {
     int sampled = 0, failed = 0;
     for (int i = 0; i < 6000; i++) {
         struct row r;
@@ -168,8 +166,7 @@ static void few_check(struct row *r, const float *sorted, const int *id, int kee
     row_close(r);
 }
 
-static void test_distributions(void **state) {
-    (void)state;
+TEST(test_distributions) {
     struct row r;
     float l[FEW];
     int id[FEW];
@@ -241,8 +238,7 @@ static void chain_check(struct row *r, const float *sorted, const int *id, const
 }
 
 // Each stage of the chain against its definition in probabilities.
-static void test_chain(void **state) {
-    (void)state;
+TEST(test_chain) {
     struct row r;
     float l[FEW];
     int id[FEW];
@@ -297,8 +293,7 @@ static void test_chain(void **state) {
     chain_check(&r, l, id, keep, 0.2 + 1.6 * pow(entropy / log(10), 2), "dynamic temperature");
 }
 
-static void test_edits(void **state) {
-    (void)state;
+TEST(test_edits) {
     struct row r;
     row_open(&r, FEW);
     double p[FEW];
@@ -349,8 +344,7 @@ static void test_edits(void **state) {
     row_close(&r);
 }
 
-static void test_ties(void **state) {
-    (void)state;
+TEST(test_ties) {
     struct row r;
     struct full_sample s;
     row_open(&r, 9000);
@@ -372,11 +366,4 @@ static void test_ties(void **state) {
     row_close(&r);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_philox),        cmocka_unit_test(test_same_as_sort),
-        cmocka_unit_test(test_distributions), cmocka_unit_test(test_chain),
-        cmocka_unit_test(test_edits),         cmocka_unit_test(test_ties),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_all_tests(NULL, NULL); }

@@ -178,8 +178,9 @@ static inline int read_calls(const struct output_format *f, const json_t *tools,
     return calls;
 }
 
-static inline void end_texts(void **state) {
+static inline int end_texts(void **state) {
     (void)state;
     token_trie_free(trie);
     tokenizer_free(tokenizer);
+    return 0;
 }

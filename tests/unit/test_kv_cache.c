@@ -13,8 +13,7 @@
 #endif
 
 // The vectors published with SipHash's reference code for 128 bits of output: input 00 01 .. (n - 1).
-static void test_siphash(void **state) {
-    (void)state;
+TEST(test_siphash) {
     static const struct {
         int n;
         unsigned char out[17];
@@ -55,8 +54,7 @@ static void test_siphash(void **state) {
     kv_destroy(&kv);
 }
 
-static void test_grow_and_release(void **state) {
-    (void)state;
+TEST(test_grow_and_release) {
     struct kv_cache kv = make(4, 4, true);
     struct table ta, tb;
     struct kv_seq *a = table_init(&ta), *b = table_init(&tb);
@@ -81,8 +79,7 @@ static void test_grow_and_release(void **state) {
     kv_destroy(&kv);
 }
 
-static void test_match(void **state) {
-    (void)state;
+TEST(test_match) {
     struct kv_cache kv = make(8, 4, true);
     struct table ta, tb, tc;
     struct kv_seq *a = table_init(&ta), *b = table_init(&tb), *c = table_init(&tc);
@@ -130,8 +127,7 @@ static void test_match(void **state) {
 }
 
 // Kept hashes are those of kv_chain(), under whatever root, and a parent that is not the sequence's gets none of them.
-static void test_kept_hashes(void **state) {
-    (void)state;
+TEST(test_kept_hashes) {
     struct kv_cache kv = make(8, 4, true);
     struct table ta, tb;
     struct kv_hash kept[CAP + 1];
@@ -167,8 +163,7 @@ static void test_kept_hashes(void **state) {
 }
 
 // A broken hash must not serve another's keys: the tokens are compared too.
-static void test_collision(void **state) {
-    (void)state;
+TEST(test_collision) {
     struct kv_cache kv = make(4, 2, true);
     struct table ta, tb;
     struct kv_seq *a = table_init(&ta), *b = table_init(&tb);
@@ -192,8 +187,7 @@ static void test_collision(void **state) {
     kv_destroy(&kv);
 }
 
-static void test_eviction_order(void **state) {
-    (void)state;
+TEST(test_eviction_order) {
     struct kv_cache kv = make(6, 1, true);
     struct table ta, tb, tc;
     struct kv_seq *a = table_init(&ta), *b = table_init(&tb), *c = table_init(&tc);
@@ -222,8 +216,7 @@ static void test_eviction_order(void **state) {
     kv_destroy(&kv);
 }
 
-static void test_unmatch(void **state) {
-    (void)state;
+TEST(test_unmatch) {
     struct kv_cache kv = make(8, 1, true);
     struct table ta, tb;
     struct kv_seq *a = table_init(&ta), *b = table_init(&tb);
@@ -265,8 +258,7 @@ static struct kv_cache make_groups(int num_blocks, int block_size, int ahead, in
     return kv;
 }
 
-static void test_first_kept(void **state) {
-    (void)state;
+TEST(test_first_kept) {
     assert_int_equal(kv_first_kept(1000, 0, false), 0); // no window
     assert_int_equal(kv_first_kept(63, 1, false), 0);
     assert_int_equal(kv_first_kept(64, 1, false), 64);
@@ -281,8 +273,7 @@ static void test_first_kept(void **state) {
 
 // Two groups: a window of 20 tokens, and all. A hit is the longest that both serve; of the window it needs what the next
 // token sees, and the rest of that tile.
-static void test_window(void **state) {
-    (void)state;
+TEST(test_window) {
     const struct kv_group_spec groups[] = {{.kind = KV_WINDOW, .window = 20}, {.kind = KV_FULL}};
     struct kv_cache kv = make_groups(40, 16, 160, 2, groups);
     struct table ta, tb, tc;
@@ -318,8 +309,7 @@ static void test_window(void **state) {
 }
 
 // Blocks that do not divide a tile: what kv_pages() says is what a sequence comes to.
-static void test_window_pages(void **state) {
-    (void)state;
+TEST(test_window_pages) {
     const struct kv_group_spec window = {.kind = KV_WINDOW, .window = 2};
     struct kv_cache kv = make_groups(3, 48, 16, 1, &window);
     struct table ta;
@@ -338,8 +328,7 @@ static void test_window_pages(void **state) {
 }
 
 // A reservation counts on no block that another has, too; and what it does count on nobody may share.
-static void test_reserve(void **state) {
-    (void)state;
+TEST(test_reserve) {
     const struct kv_group_spec window = {.kind = KV_WINDOW, .window = 20};
     struct kv_cache kv = make_groups(30, 16, 16, 1, &window);
     struct table ta, tb, tc;
@@ -379,8 +368,7 @@ static void assert_move(struct kv_cache *kv, struct kv_seq *seq, int first, int 
     assert_int_equal(moves[0].to, to != KV_NONE ? to : seq->tables[1].ids[first / kv->config.block_size - 1]);
 }
 
-static void test_state(void **state) {
-    (void)state;
+TEST(test_state) {
     const struct kv_group_spec groups[] = {{.kind = KV_FULL}, {.kind = KV_STATE}};
     struct kv_cache kv = make_groups(20, 4, 0, 2, groups);
     struct table ta, tb;
@@ -448,8 +436,7 @@ static void test_state(void **state) {
 }
 
 // kv_check() names the rule that is broken.
-static void test_check(void **state) {
-    (void)state;
+TEST(test_check) {
     struct kv_cache kv = make(6, 2, true);
     struct table ta;
     struct kv_seq *a = table_init(&ta);
@@ -491,8 +478,7 @@ static void test_check(void **state) {
     kv_destroy(&kv);
 }
 
-static void test_no_memory(void **state) {
-    (void)state;
+TEST(test_no_memory) {
     if (SANITIZED)
         skip(); // its allocator ends the process instead
     struct kv_cache kv;
@@ -504,8 +490,7 @@ static void test_no_memory(void **state) {
 
 // Many sequences over few distinct tokens, grown, published, dropped at random; the rules hold after each
 // call.
-static void test_random(void **state) {
-    (void)state;
+TEST(test_random) {
     static const int sizes[] = {1, 4, 16};
     uint64_t x = 1;
     for (int round = 0; round < 30; round++) {
@@ -546,16 +531,4 @@ static void test_random(void **state) {
     }
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_siphash),   cmocka_unit_test(test_grow_and_release),
-        cmocka_unit_test(test_match),     cmocka_unit_test(test_kept_hashes),
-        cmocka_unit_test(test_collision), cmocka_unit_test(test_eviction_order),
-        cmocka_unit_test(test_unmatch),   cmocka_unit_test(test_first_kept),
-        cmocka_unit_test(test_window),    cmocka_unit_test(test_window_pages),
-        cmocka_unit_test(test_reserve),   cmocka_unit_test(test_state),
-        cmocka_unit_test(test_check),     cmocka_unit_test(test_no_memory),
-        cmocka_unit_test(test_random),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_all_tests(NULL, NULL); }

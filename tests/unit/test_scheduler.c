@@ -35,8 +35,7 @@ static int num_allocations;
 
 // ---- tests
 
-static void test_one_request(void **state) {
-    (void)state;
+TEST(test_one_request) {
     struct bench b;
     bench_init(&b, 10, config_of(4, 8, 8));
     struct request *r = add(&b, 1, 10, 3);
@@ -65,8 +64,7 @@ static void test_one_request(void **state) {
     bench_end(&b);
 }
 
-static void test_stop_and_min_tokens(void **state) {
-    (void)state;
+TEST(test_stop_and_min_tokens) {
     struct bench b;
     bench_init(&b, 10, config_of(4, 8, 8));
     struct request_params p = params_of(1, 4, 5);
@@ -83,8 +81,7 @@ static void test_stop_and_min_tokens(void **state) {
     bench_end(&b);
 }
 
-static void test_no_output(void **state) {
-    (void)state;
+TEST(test_no_output) {
     struct bench b;
     bench_init(&b, 3, config_of(4, 8, 8));
     struct request *r = add(&b, 1, 12, 0); // all of the pool
@@ -98,8 +95,7 @@ static void test_no_output(void **state) {
     bench_end(&b);
 }
 
-static void test_bounds(void **state) {
-    (void)state;
+TEST(test_bounds) {
     struct bench b;
     struct bench_config c = config_of(1, 8, 8);
     struct err err = {0};
@@ -155,8 +151,7 @@ static void test_bounds(void **state) {
 }
 
 // The chunk may follow those who decode, and holds for the plan it is given to.
-static void test_chunk_of_a_plan(void **state) {
-    (void)state;
+TEST(test_chunk_of_a_plan) {
     struct bench b;
     bench_init(&b, 40, config_of(4, 20, 6));
     struct request *d1 = add(&b, 1, 3, 20), *l1 = add(&b, 2, 60, 2);
@@ -184,8 +179,7 @@ static void test_chunk_of_a_plan(void **state) {
     bench_end(&b);
 }
 
-static void test_chunks_beside_decodes(void **state) {
-    (void)state;
+TEST(test_chunks_beside_decodes) {
     struct bench b;
     bench_init(&b, 40, config_of(4, 20, 6));
     struct request *d1 = add(&b, 1, 3, 20), *d2 = add(&b, 2, 3, 20);
@@ -217,8 +211,7 @@ static void test_chunks_beside_decodes(void **state) {
 }
 
 // With a step of as many tokens as sequences, every running request moves in every step.
-static void test_decodes_always_get_their_token(void **state) {
-    (void)state;
+TEST(test_decodes_always_get_their_token) {
     struct bench b;
     bench_init(&b, 40, config_of(3, 3, 3));
     struct request *a = add(&b, 1, 1, 30), *c = add(&b, 2, 20, 2), *d = add(&b, 3, 1, 30);
@@ -242,8 +235,7 @@ static void test_decodes_always_get_their_token(void **state) {
     bench_end(&b);
 }
 
-static void test_priority(void **state) {
-    (void)state;
+TEST(test_priority) {
     struct bench b;
     struct bench_config c = config_of(2, 40, 40);
     c.sched.policy = SCHED_PRIORITY;
@@ -267,8 +259,7 @@ static void test_priority(void **state) {
     bench_end(&b);
 }
 
-static void test_prompt_logprobs(void **state) {
-    (void)state;
+TEST(test_prompt_logprobs) {
     struct bench b;
     bench_init(&b, 20, config_of(4, 6, 6));
     struct request_params p = params_of(1, 14, 2);
@@ -310,8 +301,7 @@ static void test_prompt_logprobs(void **state) {
     bench_end(&b);
 }
 
-static void test_async(void **state) {
-    (void)state;
+TEST(test_async) {
     struct bench b;
     bench_init(&b, 20, config_of(4, 40, 40));
     struct request_params p = params_of(1, 4, 9);
@@ -371,8 +361,7 @@ static void note_left(void *arg, struct request *r) {
 }
 
 // A dead device: every request is given back once, whatever its state, and also one that two plans name.
-static void test_abandon(void **state) {
-    (void)state;
+TEST(test_abandon) {
     struct bench b;
     struct left left = {0};
     bench_init(&b, 20, config_of(2, 40, 40));
@@ -397,8 +386,7 @@ static void test_abandon(void **state) {
 }
 
 // S13: two plans in flight, not asynchronous. Five decodes are three and two; who is passed over comes next.
-static void test_micro_batches(void **state) {
-    (void)state;
+TEST(test_micro_batches) {
     struct bench b;
     struct bench_config c = config_of(6, 40, 40);
     struct request *r[6];
@@ -450,8 +438,7 @@ static void test_micro_batches(void **state) {
 }
 
 // S13: a prompt that is alone goes in micro-batches of an eighth, but of no less than 64.
-static void test_prompt_in_micro_batches(void **state) {
-    (void)state;
+TEST(test_prompt_in_micro_batches) {
     static const int pieces[] = {75, 66, 64, 64, 64, 64, 64, 64, 64, 11};
     static token_id prompt[600];
     struct bench b;
@@ -478,8 +465,7 @@ static void test_prompt_in_micro_batches(void **state) {
     bench_end(&b);
 }
 
-static void test_remove(void **state) {
-    (void)state;
+TEST(test_remove) {
     struct bench b;
     bench_init(&b, 20, config_of(1, 40, 40));
     struct request_params p = params_of(9, 4, 9);
@@ -504,8 +490,7 @@ static void test_remove(void **state) {
     bench_end(&b);
 }
 
-static void test_failed(void **state) {
-    (void)state;
+TEST(test_failed) {
     struct bench b;
     bench_init(&b, 20, config_of(4, 40, 40));
     struct request *r1 = add(&b, 1, 8, 9), *r2 = add(&b, 2, 4, 9), *r3 = add(&b, 3, 4, 9);
@@ -545,8 +530,7 @@ static struct request *add_drafting(struct bench *b, struct request_params *p) {
 }
 
 // S15: a decode takes its drafts along; what comes back says how many were right.
-static void test_drafts(void **state) {
-    (void)state;
+TEST(test_drafts) {
     struct bench b;
     bench_init(&b, 20, config_of(4, 40, 40));
     struct request_params q = params_of(1, 6, 9);
@@ -613,8 +597,7 @@ static void test_drafts(void **state) {
 }
 
 // S15: drafts take no token that a prompt may have, no block that somebody needs, and no more rows than there are.
-static void test_room_of_drafts(void **state) {
-    (void)state;
+TEST(test_room_of_drafts) {
     static const token_id drafts[MAX_DRAFTS] = {0};
     struct bench b;
     bench_init(&b, 10, config_of(2, 20, 10));
@@ -651,8 +634,7 @@ static void test_room_of_drafts(void **state) {
 static int filter_freed;
 static void filter_free(void *state) { filter_freed += *(int *)state; }
 
-static void test_request(void **state) {
-    (void)state;
+TEST(test_request) {
     int one = 1;
     struct token_filter *filter = calloc(1, sizeof *filter);
     *filter = (struct token_filter){.state = &one, .free = filter_free};
@@ -700,8 +682,7 @@ static void test_request(void **state) {
 }
 
 // Rule: allocate at start-up and at admission, never in a step.
-static void test_no_allocation(void **state) {
-    (void)state;
+TEST(test_no_allocation) {
     if (!COUNTS_ALLOCATIONS)
         skip();
     struct bench b;
@@ -728,27 +709,4 @@ static void test_no_allocation(void **state) {
     bench_end(&b);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_one_request),
-        cmocka_unit_test(test_stop_and_min_tokens),
-        cmocka_unit_test(test_no_output),
-        cmocka_unit_test(test_bounds),
-        cmocka_unit_test(test_chunk_of_a_plan),
-        cmocka_unit_test(test_chunks_beside_decodes),
-        cmocka_unit_test(test_decodes_always_get_their_token),
-        cmocka_unit_test(test_priority),
-        cmocka_unit_test(test_prompt_logprobs),
-        cmocka_unit_test(test_async),
-        cmocka_unit_test(test_abandon),
-        cmocka_unit_test(test_micro_batches),
-        cmocka_unit_test(test_prompt_in_micro_batches),
-        cmocka_unit_test(test_remove),
-        cmocka_unit_test(test_failed),
-        cmocka_unit_test(test_drafts),
-        cmocka_unit_test(test_room_of_drafts),
-        cmocka_unit_test(test_request),
-        cmocka_unit_test(test_no_allocation),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_all_tests(NULL, NULL); }

@@ -37,8 +37,7 @@ static void assert_rewritten(const struct served_model *m, const char *body, con
 #define USE(id) "{'type':'tool_use','id':'" id "','name':'f','input':{'x':1}}"
 #define CALL(id) "{'id':'" id "','type':'function','function':{'name':'f','arguments':{'x':1}}}"
 
-static void rewrites(void **state) {
-    (void)state;
+TEST(rewrites) {
     static const struct served_model m;
     // clang-format off
     static const char *const cases[][2] = {
@@ -86,8 +85,7 @@ static void rewrites(void **state) {
 }
 
 // The variables that the template names are set.
-static void reasoning(void **state) {
-    (void)state;
+TEST(reasoning) {
     static char source[] = "{{ enable_thinking }}{{ reasoning_effort }}{{ m.reasoning_content }}";
     struct err err = {0};
     struct served_model m = {.template_source = source,
@@ -132,8 +130,7 @@ static char *read_all(struct sse_queue *q, char *text, size_t size) {
     "\"output_tokens\":9}"
 
 // Reasoning, text and a call, in pieces and whole; each block is opened once and closed.
-static void blocks(void **state) {
-    (void)state;
+TEST(blocks) {
     const struct output_format *f = output_format_named("hermes");
     struct completion_request request = {.model = "m", .format = f, .reads_reasoning = true};
     struct response r = {.request = &request, .id = "msg_1", .num_choices = 1};
@@ -196,8 +193,7 @@ static void blocks(void **state) {
     json_decref(tools);
 }
 
-static void errors(void **state) {
-    (void)state;
+TEST(errors) {
     static const struct {
         int status;
         const char *type;
@@ -220,8 +216,4 @@ static void errors(void **state) {
     }
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(rewrites), cmocka_unit_test(reasoning),
-                                       cmocka_unit_test(blocks), cmocka_unit_test(errors)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_all_tests(NULL, NULL); }

@@ -171,8 +171,7 @@ static void close_subject(struct subject *s) {
     tokenizer_free(s->tokenizer);
 }
 
-static void test_segments_are_the_whole(void **state) {
-    (void)state;
+TEST(test_segments_are_the_whole) {
     json_t *list = texts();
     for (size_t p = 0; p < NUM_PAIRS; p++) {
         struct subject s;
@@ -223,8 +222,7 @@ static int count_controls(const struct tokenizer *t, const struct token_buf *b) 
 
 // The names of all control tokens, written by a client, in every place: as many control tokens as without
 // them.
-static void test_no_control_token_from_a_client(void **state) {
-    (void)state;
+TEST(test_no_control_token_from_a_client) {
     for (size_t p = 0; p < NUM_PAIRS; p++) {
         struct subject s;
         struct token_buf benign = {0};
@@ -264,8 +262,7 @@ static void test_no_control_token_from_a_client(void **state) {
 
 // The built-in formats, as their models' cards write them: a system message, two turns, and the next answer's
 // beginning.
-static void test_formats(void **state) {
-    (void)state;
+TEST(test_formats) {
 #define B "<s>"
 #define E "</s>"
     static const struct {
@@ -326,11 +323,4 @@ static void test_formats(void **state) {
     tokenizer_free(t);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_formats),
-        cmocka_unit_test(test_segments_are_the_whole),
-        cmocka_unit_test(test_no_control_token_from_a_client),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_all_tests(NULL, NULL); }

@@ -35,8 +35,7 @@ static void drop(struct parsed *p) {
         free(p->words[i]);
 }
 
-static void defaults(void **state) {
-    (void)state;
+TEST(defaults) {
     struct parsed p;
     parse(&p, CMD_SERVE, "m.gguf");
     const struct config *c = &p.config;
@@ -56,8 +55,7 @@ static void defaults(void **state) {
     drop(&p);
 }
 
-static void flags(void **state) {
-    (void)state;
+TEST(flags) {
     struct parsed p;
     parse(&p, CMD_SERVE,
           "--port=0 --host 0.0.0.0 m --api-key abc --api-key=def --kv-cache-memory 1.5G "
@@ -83,8 +81,7 @@ static void flags(void **state) {
     drop(&p);
 }
 
-static void bad_flags(void **state) {
-    (void)state;
+TEST(bad_flags) {
     static const struct {
         const char *line, *says;
     } cases[] = {
@@ -147,8 +144,7 @@ static void bad_flags(void **state) {
 }
 
 // Flags have the other servers' names, too. A name far from every flag gets no guess.
-static void flags_of_others(void **state) {
-    (void)state;
+TEST(flags_of_others) {
     struct parsed p;
     parse(&p, CMD_SERVE,
           "-np 4 --model m.gguf -tp=2 --context_length 4K --disable-radix-cache -t 3 --page-size 32");
@@ -186,8 +182,7 @@ static void flags_of_others(void **state) {
     drop(&p);
 }
 
-static void sources_have_an_order(void **state) {
-    (void)state;
+TEST(sources_have_an_order) {
     char path[] = "/tmp/quire-config-XXXXXX";
     int fd = mkstemp(path);
     FILE *f = fdopen(fd, "w");
@@ -232,8 +227,7 @@ static void sources_have_an_order(void **state) {
     unlink(path);
 }
 
-static void model_of_the_environment(void **state) {
-    (void)state;
+TEST(model_of_the_environment) {
     static const struct {
         enum command command;
         const char *line, *first; // argument
@@ -264,8 +258,7 @@ static void model_of_the_environment(void **state) {
 }
 
 // An empty key is refused, never read as no key.
-static void empty_keys(void **state) {
-    (void)state;
+TEST(empty_keys) {
     static const char *const names[] = {"QUIRE_API_KEY", "QUIRE_API_KEY_FILE", "QUIRE_ADMIN_API_KEY",
                                         "QUIRE_ADMIN_API_KEY_FILE", "QUIRE_REQUIRE_KEY"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
@@ -288,8 +281,7 @@ static void empty_keys(void **state) {
     unsetenv("QUIRE_API_KEY");
 }
 
-static void bad_files(void **state) {
-    (void)state;
+TEST(bad_files) {
     static const struct {
         const char *text, *says;
     } cases[] = {
@@ -317,8 +309,7 @@ static void bad_files(void **state) {
     }
 }
 
-static void numbers(void **state) {
-    (void)state;
+TEST(numbers) {
     int64_t n;
     assert_true(config_parse_number("12", &n) == STATUS_OK && n == 12);
     assert_true(config_parse_number("4K", &n) == STATUS_OK && n == 4096);
@@ -339,8 +330,7 @@ static void make_file(const char *root, const char *name) {
 }
 
 // In the tree t/: t/build/x is a build folder once it has a cache, t/a/bin and t/a/share an installation.
-static void embedded_model(void **state) {
-    (void)state;
+TEST(embedded_model) {
     static const char *const folders[] = {"models", "build",   "build/x",      "a",
                                           "a/bin",  "a/share", "a/share/quire"};
     char root[] = "/tmp/quire-default-XXXXXX", dir[64], path[PATH_MAX], expected[PATH_MAX];
@@ -369,8 +359,7 @@ static void embedded_model(void **state) {
 }
 
 // The embedded model is the file, as a file in memory.
-static void embedded_file(void **state) {
-    (void)state;
+TEST(embedded_file) {
     char path[64];
     struct err err = {0};
     assert_int_equal(embedded_model_path(path, sizeof path, &err), STATUS_OK);
@@ -389,8 +378,7 @@ static void embedded_file(void **state) {
     fclose(want);
 }
 
-static void embedded_model_goes_first(void **state) {
-    (void)state;
+TEST(embedded_model_goes_first) {
     struct parsed p;
     parse(&p, CMD_TOKENIZE, "some text");
     assert_int_equal(p.status, STATUS_OK);
@@ -403,8 +391,7 @@ static void embedded_model_goes_first(void **state) {
 }
 
 // `--help`: sentences, each flag once, under headings that stand in order, in lines that fit.
-static void help_reads_well(void **state) {
-    (void)state;
+TEST(help_reads_well) {
     for (int i = 0; i < num_options; i++) {
         const struct option *o = &options[i];
         assert_true(o->help[0] >= 'A' && o->help[0] <= 'Z');
@@ -425,21 +412,4 @@ static void help_reads_well(void **state) {
     }
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(defaults),
-        cmocka_unit_test(flags),
-        cmocka_unit_test(bad_flags),
-        cmocka_unit_test(flags_of_others),
-        cmocka_unit_test(sources_have_an_order),
-        cmocka_unit_test(model_of_the_environment),
-        cmocka_unit_test(empty_keys),
-        cmocka_unit_test(bad_files),
-        cmocka_unit_test(numbers),
-        cmocka_unit_test(embedded_model),
-        cmocka_unit_test(embedded_file),
-        cmocka_unit_test(embedded_model_goes_first),
-        cmocka_unit_test(help_reads_well),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_all_tests(NULL, NULL); }

@@ -69,8 +69,7 @@ static int dial(const struct fixture *f) {
 }
 
 // All clients leave, and the first to notice is the sweep, which lets libmicrohttpd close all of them.
-static void test_all_leave_before_a_sweep(void **state) {
-    (void)state;
+TEST(test_all_leave_before_a_sweep) {
     struct fixture *f = begin((struct http_limits){.max_connections = 2 * CROWD});
     int fds[CROWD];
     for (int i = 0; i < CROWD; i++)
@@ -134,8 +133,7 @@ static void crowd(const char *text, int num) {
 
 // Those that say nothing, or half a head, make room for those that ask, long before their time is over, and without a sweep.
 // A connection whose request is being answered stays.
-static void test_room(void **state) {
-    (void)state;
+TEST(test_room) {
     const char *heads[] = {"", "GET /", "GET / HTTP/1.1\r\nHost: local"};
     for (int i = 0; i < 3; i++) {
         crowd(heads[i], 13); // few enough for all, and nobody could be told that there are too many
@@ -144,8 +142,7 @@ static void test_room(void **state) {
 }
 
 // Whom the application gives up when it asks for more is not waited for.
-static void test_broken_when_drained(void **state) {
-    (void)state;
+TEST(test_broken_when_drained) {
     struct fixture *f = begin((struct http_limits){.max_connections = 16});
     int fd = dial(f);
     say(fd, "GET /stream HTTP/1.1\r\nHost: localhost\r\n\r\n");
@@ -164,8 +161,5 @@ int main(void) {
     getrlimit(RLIMIT_NOFILE, &r);
     r.rlim_cur = r.rlim_max;
     setrlimit(RLIMIT_NOFILE, &r);
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_all_leave_before_a_sweep),
-                                       cmocka_unit_test(test_room),
-                                       cmocka_unit_test(test_broken_when_drained)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return run_all_tests(NULL, NULL);
 }

@@ -124,8 +124,7 @@ static int count(const char *text, const char *word) {
             fail_msg("no '%s' in: %s", word, reply_);                                                        \
     } while (0)
 
-static void framing(void **state) {
-    (void)state;
+TEST(framing) {
     struct server s = start(NULL);
 #define POST_HEAD "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
     static const struct {
@@ -174,8 +173,7 @@ static void framing(void **state) {
     assert_int_equal(stop(&s, SIGTERM), 0);
 }
 
-static void routes_and_methods(void **state) {
-    (void)state;
+TEST(routes_and_methods) {
     struct server s = start("--served-model-name", "org/name", NULL);
 #define GET(path) "GET " path " HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
 #define TALK(bytes) talk(&s, bytes, sizeof(bytes) - 1)
@@ -204,8 +202,7 @@ static void routes_and_methods(void **state) {
     assert_int_equal(stop(&s, SIGTERM), 0);
 }
 
-static void keys(void **state) {
-    (void)state;
+TEST(keys) {
     struct server s = start("--api-key", "secret", "--allowed-origins", "http://good", NULL);
     static const char *const closed[] = {"/v1/models", "/v1/completions", "/metrics",
                                          "/version",   "/nowhere",        "/v1/models/x"};
@@ -241,8 +238,7 @@ static void keys(void **state) {
     assert_int_equal(stop(&s, SIGTERM), 0);
 }
 
-static void answers(void **state) {
-    (void)state;
+TEST(answers) {
     struct server s = start(NULL);
     const char *reply = post(&s, "{\"prompt\":\"x\",\"seed\":0,\"max_tokens\":4}");
     expect(reply, "\"text\":\"abcd\",\"logprobs\":null,\"finish_reason\":\"length\"");
@@ -273,8 +269,7 @@ static void answers(void **state) {
     assert_int_equal(stop(&s, SIGTERM), 0);
 }
 
-static void streams(void **state) {
-    (void)state;
+TEST(streams) {
     struct server s = start(NULL);
     const char *reply = post(&s, "{\"prompt\":\"utf8\",\"stream\":true,\"max_tokens\":10,"
                                  "\"stream_options\":{\"include_usage\":true}}");
@@ -321,8 +316,7 @@ static bool waited_for(const struct server *s, const char *name, double value) {
 #define RUNNING "\nvllm:num_requests_running{"
 
 // Clients that leave free their requests, streaming or not, at once.
-static void leaving(void **state) {
-    (void)state;
+TEST(leaving) {
     struct server s = start(NULL);
     for (int streaming = 0; streaming < 2; streaming++) {
         int fds[40];
@@ -349,8 +343,7 @@ static void leaving(void **state) {
     assert_int_equal(stop(&s, SIGTERM), 0);
 }
 
-static void full_queue(void **state) {
-    (void)state;
+TEST(full_queue) {
     setenv("FAKE_QUEUE", "3", 1);
     struct server s = start(NULL);
     unsetenv("FAKE_QUEUE");
@@ -396,8 +389,7 @@ static void begin_to_drain(const struct server *s, int number) {
 }
 
 // A draining server completes running requests and answers queries; a second signal ends requests that take too long.
-static void draining(void **state) {
-    (void)state;
+TEST(draining) {
     struct server s = start("--drain-timeout", "600", NULL);
     int stuck = send_post(&s, "{\"prompt\":\"stuck\",\"stream\":true}");
     int fine = send_post(&s, "{\"prompt\":\"slow\",\"max_tokens\":5,\"stream\":true}");
@@ -414,8 +406,7 @@ static void draining(void **state) {
 }
 
 // A request that is not done in time is cut, with an error.
-static void drain_timeout(void **state) {
-    (void)state;
+TEST(drain_timeout) {
     struct server s = start("--drain-timeout", "0.3", NULL);
     int fd = send_post(&s, "{\"prompt\":\"slow\",\"max_tokens\":4000,\"stream\":true}");
     char first;
@@ -428,8 +419,7 @@ static void drain_timeout(void **state) {
     assert_int_equal(stop(&s, 0), 0);
 }
 
-static void second_signal(void **state) {
-    (void)state;
+TEST(second_signal) {
     struct server s = start("--drain-timeout", "600", NULL);
     int fd = send_post(&s, "{\"prompt\":\"stuck\",\"stream\":true}");
     assert_true(waited_for(&s, RUNNING, 1));
@@ -462,8 +452,7 @@ static int exit_code(const char *a, const char *b, const char *c) {
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-static void exit_codes(void **state) {
-    (void)state;
+TEST(exit_codes) {
     struct server s = start(NULL);
     char port[16];
     snprintf(port, sizeof port, "--port=%d", s.port);
@@ -485,8 +474,7 @@ static bool answers_at(int port) {
     return yes;
 }
 
-static void loading(void **state) {
-    (void)state;
+TEST(loading) {
     // A port that is bound but not listened on: the server may have it, and nobody else is given it by
     // chance.
     struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
@@ -528,8 +516,7 @@ static void loading(void **state) {
 }
 
 // A step that takes as long as steps do is no stall, however short the timeout.
-static void health_of_slow_steps(void **state) {
-    (void)state;
+TEST(health_of_slow_steps) {
     static const struct {
         const char *expected_ms, *want;
     } cases[] = {{"0", "engine_stalled"}, {"1000", "200 OK"}};
@@ -553,20 +540,5 @@ static void health_of_slow_steps(void **state) {
 
 int main(void) {
     signal(SIGPIPE, SIG_IGN);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(framing),
-        cmocka_unit_test(routes_and_methods),
-        cmocka_unit_test(keys),
-        cmocka_unit_test(answers),
-        cmocka_unit_test(streams),
-        cmocka_unit_test(leaving),
-        cmocka_unit_test(full_queue),
-        cmocka_unit_test(draining),
-        cmocka_unit_test(second_signal),
-        cmocka_unit_test(exit_codes),
-        cmocka_unit_test(loading),
-        cmocka_unit_test(drain_timeout),
-        cmocka_unit_test(health_of_slow_steps),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return run_all_tests(NULL, NULL);
 }

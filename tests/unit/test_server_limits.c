@@ -17,8 +17,7 @@ static int take_all(struct http_conn *c, int64_t now) {
     return n;
 }
 
-static void test_credit(void **state) {
-    (void)state;
+TEST(test_credit) {
     const int64_t starts[] = {5 * SECOND,
                               4000000 * SECOND}; // of clocks that run since seconds, and since weeks
     for (int i = 0; i < 2; i++) {
@@ -36,8 +35,7 @@ static void test_credit(void **state) {
     }
 }
 
-static void test_reader(void **state) {
-    (void)state;
+TEST(test_reader) {
     const struct http_limits zero = {.max_connections = 1};
     struct http_limits l = http_limits_filled(&zero);
     struct http_conn c = {0};
@@ -48,8 +46,7 @@ static void test_reader(void **state) {
 }
 
 // Connections never take all descriptors, however few there may be.
-static void test_few_descriptors(void **state) {
-    (void)state;
+TEST(test_few_descriptors) {
     for (rlim_t max = 16; max <= 160; max += 8) {
         pid_t pid = fork();
         if (pid == 0) {
@@ -63,8 +60,4 @@ static void test_few_descriptors(void **state) {
     }
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_credit), cmocka_unit_test(test_reader),
-                                       cmocka_unit_test(test_few_descriptors)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_all_tests(NULL, NULL); }

@@ -20,7 +20,7 @@ static void plain_del(struct buf *json) {
 
 // Arguments written as literals: what is read of them is JSON of the same schema, and its keys and strings may be anything
 // that the schema lets them be. "no word" is a key that these formats cannot write.
-static void test_literals_are_read_back(void **state) {
+TEST(test_literals_are_read_back) {
     static const char *const names[] = {"pythonic", "lfm2", "gemma4"};
     static const char *const schemas[] = {
         "{\"type\": \"object\", \"properties\": {\"text\": {\"type\": \"string\", \"minLength\": 1, "
@@ -92,7 +92,7 @@ static void test_literals_are_read_back(void **state) {
 }
 
 // How they are written, and what no model of such a format writes.
-static void test_literals(void **state) {
+TEST(test_literals) {
     static const char schema[] = "{\"type\": \"object\", \"properties\": {\"s\": {\"type\": \"string\"}, "
                                  "\"b\": {\"type\": \"boolean\"},"
                                  " \"n\": {\"type\": \"null\"}, \"o\": {\"type\": \"object\", "
@@ -200,8 +200,7 @@ static void test_literals(void **state) {
 }
 
 // A vocabulary that has the mark around strings as a control token: it stands where the mark is, and nothing else does.
-static void test_mark_is_a_token(void **state) {
-    (void)state;
+TEST(test_mark_is_a_token) {
     if (!ready())
         skip();
     struct tokenizer *plain = tokenizer;
@@ -255,12 +254,4 @@ static void test_mark_is_a_token(void **state) {
     trie = plain_trie;
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_literals_are_read_back),
-        cmocka_unit_test(test_literals),
-        cmocka_unit_test(test_mark_is_a_token),
-        cmocka_unit_test(end_texts),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_all_tests(NULL, end_texts); }

@@ -38,8 +38,7 @@ static void assert_prompts(const char *body, const char *wanted) {
     completion_request_free(&c);
 }
 
-static void prompts(void **state) {
-    (void)state;
+TEST(prompts) {
     assert_prompts("{\"prompt\":\"ab\"}", "256,97,98");
     assert_prompts("{\"prompt\":[5,6]}", "5,6");
     assert_prompts("{\"prompt\":{\"prompt_string\":\"a\",\"multimodal_data\":[]}}", "256,97");
@@ -49,8 +48,7 @@ static void prompts(void **state) {
     assert_prompts("{\"prompt\":[[5],\"a\",{\"prompt_string\":\"b\"},[6,\"c\"]]}", "5;256,97;256,98;6,99");
 }
 
-static void refused(void **state) {
-    (void)state;
+TEST(refused) {
     static const struct {
         const char *body, *param;
     } cases[] = {
@@ -108,8 +106,7 @@ static void assert_infill(const char *body, int max_model_len, const char *wante
     buf_free(&b);
 }
 
-static void infill(void **state) {
-    (void)state;
+TEST(infill) {
     static const char plain[] = "{\"input_prefix\":\"ab\",\"input_suffix\":\"c\",\"prompt\":\"d\"}";
     static const char extra[] = "{\"input_prefix\":\"ab\",\"input_suffix\":\"c\",\"input_extra\":["
                                 "{\"text\":\"x\"},{\"filename\":\"f\",\"text\":\"yz\"}]}";
@@ -151,8 +148,7 @@ static void infill(void **state) {
     fake_fim.prefix = 0;
 }
 
-static void taken(void **state) {
-    (void)state;
+TEST(taken) {
     struct completion_request c;
     struct api_error e;
     assert_true(parse("{\"prompt\":\"a\",\"seed\":-1,\"logit_bias\":[[7,1.5],[\"xy\",false]]}", &c, &e));
@@ -185,8 +181,7 @@ static void taken(void **state) {
 }
 
 // The text and the end are two events, the second with what the choice was.
-static void chunks(void **state) {
-    (void)state;
+TEST(chunks) {
     const struct served_model m = model();
     struct completion_request c;
     struct api_error e;
@@ -230,8 +225,7 @@ static void chunks(void **state) {
 }
 
 // Members by their paths, where they are.
-static void response_fields(void **state) {
-    (void)state;
+TEST(response_fields) {
     const struct served_model m = model();
     struct completion_request c;
     struct api_error e;
@@ -249,10 +243,4 @@ static void response_fields(void **state) {
     completion_request_free(&c);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(prompts), cmocka_unit_test(refused), cmocka_unit_test(taken),
-        cmocka_unit_test(infill),  cmocka_unit_test(chunks),  cmocka_unit_test(response_fields),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_all_tests(NULL, NULL); }

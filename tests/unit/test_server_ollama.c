@@ -56,8 +56,7 @@ static void assert_prompt(parse_fn *fn, const char *body, const char *wanted) {
 
 #define CALL "{'function':{'name':'f','arguments':{}}}"
 
-static void prompts(void **state) {
-    (void)state;
+TEST(prompts) {
     assert_prompt(ollama_parse_chat, "{'messages':[{'role':'user','content':'a'}],'think':false}", "aFalse");
     // Calls and results get numbers in their order; a result has the name of its tool.
     assert_prompt(ollama_parse_chat,
@@ -72,8 +71,7 @@ static void prompts(void **state) {
     assert_prompt(ollama_parse_chat, "{'messages':[]}", "^");
 }
 
-static void fields(void **state) {
-    (void)state;
+TEST(fields) {
     struct served_model m = model();
     struct completion_request c;
     struct api_error e;
@@ -128,8 +126,7 @@ static void assert_read(struct sse_queue *q, const char *wanted) {
     assert_string_equal(text, wanted);
 }
 
-static void lines(void **state) {
-    (void)state;
+TEST(lines) {
     const struct output_format *f = output_format_named("kimi_k2");
     struct completion_request request = {
         .model = "m", .format = f, .reads_reasoning = true, .max_tokens = 99};
@@ -175,8 +172,7 @@ static void lines(void **state) {
 }
 
 // The ids of prompt and output are the context, whatever pieces they come in.
-static void context(void **state) {
-    (void)state;
+TEST(context) {
     token_id ids[] = {256, 97};
     const struct token_buf prompt = {.ids = ids, .len = 2};
     struct completion_request request = {.model = "m", .max_tokens = 99};
@@ -216,8 +212,4 @@ static void context(void **state) {
     sse_free(&out);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(prompts), cmocka_unit_test(fields),
-                                       cmocka_unit_test(lines), cmocka_unit_test(context)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_all_tests(NULL, NULL); }

@@ -26,8 +26,7 @@ static bool parse(const char *body, struct completion_request *c, struct api_err
     return parse_bytes(body, strlen(body), c, e);
 }
 
-static void refused(void **state) {
-    (void)state;
+TEST(refused) {
     static const struct {
         const char *body, *param, *code;
     } cases[] = {
@@ -111,8 +110,7 @@ static void refused(void **state) {
 }
 
 // The text between each prompt and the suffix.
-static void suffixes(void **state) {
-    (void)state;
+TEST(suffixes) {
     struct completion_request c;
     struct api_error e;
     fake_fim = (struct fim_tokens){.prefix = 1, .suffix = 2, .middle = 3, .repo = 4, .file = -1};
@@ -153,8 +151,7 @@ static void suffixes(void **state) {
 }
 
 // Both ends of every range, a step beyond them, and every wrong type.
-static void ranges(void **state) {
-    (void)state;
+TEST(ranges) {
     static const struct {
         const char *name, *good[3], *bad[3];
         bool whole;
@@ -211,8 +208,7 @@ static void ranges(void **state) {
 }
 
 // Other servers' names of fields that are read.
-static void aliases(void **state) {
-    (void)state;
+TEST(aliases) {
     struct completion_request c;
     struct api_error e;
     static const struct {
@@ -262,8 +258,7 @@ static void aliases(void **state) {
 }
 
 // Every name is told, whether the request is good or not, within bounds and in letters that a header may have.
-static void ignored_names(void **state) {
-    (void)state;
+TEST(ignored_names) {
     struct completion_request c;
     struct api_error e;
     assert_false(parse("{\"prompt\":1,\"a,b\":1,\"\":1,\"null\":null,\"\\u00e9\":1}", &c, &e));
@@ -295,8 +290,7 @@ static void ignored_names(void **state) {
     completion_request_free(&c);
 }
 
-static void flags(void **state) {
-    (void)state;
+TEST(flags) {
     struct completion_request c;
     struct api_error e;
     strict = fcfs = true;
@@ -312,8 +306,7 @@ static void flags(void **state) {
 }
 
 // No name has two rows for one place, and the values are JSON.
-static void table(void **state) {
-    (void)state;
+TEST(table) {
     for (size_t i = 0; i < num_field_rules; i++) {
         const struct field_rule *rule = &field_rules[i];
         assert_ptr_equal(field_rule_find(rule->name, rule->where), rule);
@@ -329,8 +322,7 @@ static void table(void **state) {
     }
 }
 
-static void taken(void **state) {
-    (void)state;
+TEST(taken) {
     struct completion_request c;
     struct api_error e;
     assert_true(parse("{\"prompt\":\"hi\"}", &c, &e)); // the defaults
@@ -389,8 +381,7 @@ static void taken(void **state) {
     completion_request_free(&c);
 }
 
-static void sizes(void **state) {
-    (void)state;
+TEST(sizes) {
     struct completion_request c;
     struct api_error e;
     struct buf b = {0};
@@ -431,15 +422,13 @@ static void sizes(void **state) {
     assert_false(json_depth_ok("[[[", 3, 2));
 }
 
-static void seeds(void **state) {
-    (void)state;
+TEST(seeds) {
     assert_true(splitmix64(0) == 0xe220a8397b1dcdafu); // first output of the reference generator with seed 0
     assert_true(choice_seed(7, 0) == 7);
     assert_true(choice_seed(7, 1) == splitmix64(splitmix64(7) + 1));
 }
 
-static void logprob_lists(void **state) {
-    (void)state;
+TEST(logprob_lists) {
     struct err err = {0};
     const struct tokenizer *t = tokenizer_open("", &err);
     struct logprob_lists l = {0};
@@ -465,12 +454,4 @@ static void logprob_lists(void **state) {
     logprobs_free(&l);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(refused), cmocka_unit_test(suffixes),      cmocka_unit_test(ranges),
-        cmocka_unit_test(aliases), cmocka_unit_test(ignored_names), cmocka_unit_test(flags),
-        cmocka_unit_test(table),   cmocka_unit_test(taken),         cmocka_unit_test(sizes),
-        cmocka_unit_test(seeds),   cmocka_unit_test(logprob_lists),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_all_tests(NULL, NULL); }

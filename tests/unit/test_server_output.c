@@ -259,8 +259,7 @@ static const struct {
     {.format = "harmony", "<|channel|>analysis<|message|>T<|end|>", "[T]", .no_reasoning = true},
 };
 
-static void test_cases(void **state) {
-    (void)state;
+TEST(test_cases) {
     json_t *tools = the_tools();
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const struct output_format *f = output_format_named(cases[i].format);
@@ -361,8 +360,7 @@ static void check_words(const struct output_format *f, const char *text, const c
 }
 
 // However it is cut, the same comes out; no content is lost or invented; and where nothing is looked for, all of it is content.
-static void test_random(void **state) {
-    (void)state;
+TEST(test_random) {
     json_t *tools = the_tools();
     static const char *const names[] = {
         "think",        "hermes",      "granite",     "nemotron", "firefunction", "cohere",
@@ -538,8 +536,7 @@ static void check_history(const char *name, const struct output_format *f, const
 }
 
 // A template tells its format, and what it writes of a call before is read as that call.
-static void test_templates(void **state) {
-    (void)state;
+TEST(test_templates) {
     json_t *tools = json_loads(
         "[{\"type\": \"function\", \"function\": {\"name\": \"get_weather\", \"description\": \"Weather\", "
         "\"parameters\":"
@@ -582,8 +579,7 @@ static void test_templates(void **state) {
 }
 
 // A megabyte of brackets, of blanks, and of a name without an end: no deep stack, and no time to speak of.
-static void test_hostile(void **state) {
-    (void)state;
+TEST(test_hostile) {
     json_t *tools = the_tools();
     static const char *const begins[][2] = {{"lfm2", "<|tool_call_start|>[now(a="},
                                             {"gemma4", "<|tool_call>call:now{a:"},
@@ -613,8 +609,4 @@ static void test_hostile(void **state) {
     json_decref(tools);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_hostile), cmocka_unit_test(test_cases),
-                                       cmocka_unit_test(test_random), cmocka_unit_test(test_templates)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_all_tests(NULL, NULL); }

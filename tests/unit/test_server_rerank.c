@@ -43,8 +43,7 @@ static void expect(const struct dialect *dialect, const char *body, const char *
     buf_free(&b);
 }
 
-static void pairs(void **state) {
-    (void)state;
+TEST(pairs) {
     const struct dialect *rank = &cohere_rerank, *score = &vllm_score;
     expect(rank, "{\"query\":\"ab\",\"documents\":[\"cde\",{\"text\":\"f\"},\"\"]}", NULL,
            "^abcde3;^abf3;^ab3");
@@ -75,8 +74,7 @@ static void pairs(void **state) {
 
 // Texts of one template have no types; the end of the document goes, not what follows it, of which one token counts as a
 // BOS that this stand-in does not write.
-static void templates(void **state) {
-    (void)state;
+TEST(templates) {
     static const char both[] = "{\"query\":\"ab\",\"documents\":[\"cdefg\"]}",
                       cut[] = "{\"query\":\"ab\",\"documents\":[\"cdefg\"],\"truncate_prompt_tokens\":8}";
     expect(&cohere_rerank, both, "<{query}|{document}>", "<ab|cdefg>0");
@@ -84,8 +82,7 @@ static void templates(void **state) {
     expect(&cohere_rerank, both, "{document}:{query}", "cdefg:ab0");
 }
 
-static void ranking(void **state) {
-    (void)state;
+TEST(ranking) {
     static const char body[] =
         "{\"query\":\"a\",\"documents\":[\"b\",\"c\",\"d\"],\"top_n\":2,\"return_documents\":false}";
     const struct served_model m = model(NULL);
@@ -110,8 +107,4 @@ static void ranking(void **state) {
     completion_request_free(&c);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(pairs), cmocka_unit_test(templates),
-                                       cmocka_unit_test(ranking)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_all_tests(NULL, NULL); }

@@ -8,8 +8,7 @@
 
 // ---- in
 
-static void items_become_messages(void **state) {
-    (void)state;
+TEST(items_become_messages) {
 #define CALL(id) "{\"type\":\"function_call\",\"call_id\":\"" id "\",\"name\":\"f\",\"arguments\":\"{}\"}"
 #define CALLED(id)                                                                                           \
     "{\"id\":\"" id "\",\"type\":\"function\",\"function\":{\"name\":\"f\",\"arguments\":\"{}\"}}"
@@ -144,8 +143,7 @@ static const char *string_of(const json_t *v, const char *key) {
 }
 
 // However the text is cut, the last event has the body, and the deltas add up to the texts.
-static void streams_are_the_whole(void **state) {
-    (void)state;
+TEST(streams_are_the_whole) {
 #define ONE(args) "<tool_call>\n{\"name\": \"f\", \"arguments\": " args "}\n</tool_call>"
     static const char *const kinds[] = {"m", "m", "rm", "f", "rmffm", "r", "ff"}; // first letters of types
     static const char *const texts[] = {
@@ -212,8 +210,7 @@ static void streams_are_the_whole(void **state) {
 }
 
 // A failure has a sequence number, the response so far, and a first event where there was none.
-static void failures_are_events(void **state) {
-    (void)state;
+TEST(failures_are_events) {
     for (int begun = 0; begun < 2; begun++) {
         struct completion_request q = {.model = "m"};
         struct response r = {.request = &q, .model = &model, .id = "resp_x", .num_choices = 1};
@@ -241,8 +238,7 @@ static void failures_are_events(void **state) {
 }
 
 // Log-probabilities are those of the tokens that are content.
-static void logprobs_of_content(void **state) {
-    (void)state;
+TEST(logprobs_of_content) {
     static const struct {
         const char *text, *tokens;
     } cases[] = {
@@ -291,8 +287,7 @@ static void logprobs_of_content(void **state) {
 }
 
 // Against a list of what must be there: the newest that fit, of their owners.
-static void the_oldest_go_first(void **state) {
-    (void)state;
+TEST(the_oldest_go_first) {
     enum { NUM = 40, ROOM = 8 };
     struct response_store *store = response_store_new(ROOM * (100 + 256));
     uint8_t owners[2][SHA256_BYTES] = {{1}, {2}};
@@ -328,11 +323,4 @@ static void the_oldest_go_first(void **state) {
     response_store_free(store);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(items_become_messages), cmocka_unit_test(streams_are_the_whole),
-        cmocka_unit_test(failures_are_events),   cmocka_unit_test(logprobs_of_content),
-        cmocka_unit_test(the_oldest_go_first),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_all_tests(NULL, NULL); }

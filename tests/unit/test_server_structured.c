@@ -12,8 +12,7 @@ enum { NUM_FORMATS = sizeof formats / sizeof *formats };
 
 static char room[320];
 
-static void test_calls_are_read_back(void **state) {
-    (void)state;
+TEST(test_calls_are_read_back) {
     if (!ready())
         skip();
     json_t *tools = json_loads(tools_text, 0, NULL), *now = json_pack("[O]", json_array_get(tools, 1));
@@ -45,8 +44,7 @@ static void test_calls_are_read_back(void **state) {
 }
 
 // Calls that may be left out, and text that has to be of a schema: strict tools, response_format beside tools.
-static void test_optional_calls(void **state) {
-    (void)state;
+TEST(test_optional_calls) {
     if (!ready())
         skip();
     json_t *tools = json_loads(tools_text, 0, NULL);
@@ -81,8 +79,7 @@ static void test_optional_calls(void **state) {
 }
 
 // Texts between tags have no quotes: what cannot hold them there is named, of tools whose schema binds alone.
-static void test_tagged_schemas(void **state) {
-    (void)state;
+TEST(test_tagged_schemas) {
     if (!ready())
         skip();
     static const struct {
@@ -139,8 +136,7 @@ static void test_tagged_schemas(void **state) {
     json_decref(tools);
 }
 
-static void test_reasoning_first(void **state) {
-    (void)state;
+TEST(test_reasoning_first) {
     if (!ready())
         skip();
     struct part_arena a = {0};
@@ -177,8 +173,7 @@ static void test_reasoning_first(void **state) {
 }
 
 // Accepted tokens can be rolled back, and a forbidden token changes nothing.
-static void test_rollback(void **state) {
-    (void)state;
+TEST(test_rollback) {
     if (!ready())
         skip();
     struct part_arena a = {0};
@@ -225,8 +220,7 @@ static void test_rollback(void **state) {
     part_arena_free(&a);
 }
 
-static void test_cache(void **state) {
-    (void)state;
+TEST(test_cache) {
     if (!ready())
         skip();
     struct constraint_cache *cache = constraint_cache_new(tokenizer_vocabulary(tokenizer), 4 << 20);
@@ -295,8 +289,7 @@ static void *ask(void *arg) {
 
 // Constraints that were refused or made before are found, without being compiled: a cache that compiles no more does
 // both. Refusals push no constraint out.
-static void test_refusals_are_kept(void **state) {
-    (void)state;
+TEST(test_refusals_are_kept) {
     if (!ready())
         skip();
     struct constraint_cache *cache = constraint_cache_new(tokenizer_vocabulary(tokenizer), 4 << 20);
@@ -334,8 +327,7 @@ static void test_refusals_are_kept(void **state) {
 }
 
 // Threads that ask for the same at the same time get the one constraint, or the one refusal, that one of them makes.
-static void test_same_at_once(void **state) {
-    (void)state;
+TEST(test_same_at_once) {
     enum { NUM = 4, WORDS = 3000 };
     if (!ready())
         skip();
@@ -371,8 +363,7 @@ static void test_same_at_once(void **state) {
 }
 
 // A compilation that runs when the cache is stopped is given up, with those that wait for it.
-static void test_stop(void **state) {
-    (void)state;
+TEST(test_stop) {
     enum { NUM = 3 };
     if (!ready())
         skip();
@@ -394,18 +385,4 @@ static void test_stop(void **state) {
     }
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_calls_are_read_back),
-        cmocka_unit_test(test_optional_calls),
-        cmocka_unit_test(test_tagged_schemas),
-        cmocka_unit_test(test_reasoning_first),
-        cmocka_unit_test(test_rollback),
-        cmocka_unit_test(test_cache),
-        cmocka_unit_test(test_refusals_are_kept),
-        cmocka_unit_test(test_same_at_once),
-        cmocka_unit_test(test_stop),
-        cmocka_unit_test(end_texts),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_all_tests(NULL, end_texts); }

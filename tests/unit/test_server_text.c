@@ -22,8 +22,7 @@ static void check_round_trip(const char *text, size_t len) {
     buf_free(&b);
 }
 
-static void escape_every_byte(void **state) {
-    (void)state;
+TEST(escape_every_byte) {
     for (int i = 0; i < 256; i++) {
         char c = (char)i;
         check_round_trip(&c, 1);
@@ -43,8 +42,7 @@ static void escape_every_byte(void **state) {
     }
 }
 
-static void escape_text(void **state) {
-    (void)state;
+TEST(escape_text) {
     static const struct {
         const char *in, *out;
     } cases[] = {
@@ -65,8 +63,7 @@ static void escape_text(void **state) {
     }
 }
 
-static void floats_read_back(void **state) {
-    (void)state;
+TEST(floats_read_back) {
     float values[] = {0.1f, -0.0f, -3.4e38f, 1e-45f, -4.6848325729370117f, 16777217.0f};
     for (size_t i = 0; i < sizeof values / sizeof values[0]; i++) {
         struct buf b = {0};
@@ -80,8 +77,7 @@ static void floats_read_back(void **state) {
     buf_free(&b);
 }
 
-static void sse_gives_one_event_at_a_time(void **state) {
-    (void)state;
+TEST(sse_gives_one_event_at_a_time) {
     struct sse_queue q = {0};
     char out[64];
     for (int round = 0; round < 20000; round++) {
@@ -111,8 +107,7 @@ static void sse_gives_one_event_at_a_time(void **state) {
     sse_free(&q);
 }
 
-static void errors_have_four_keys(void **state) {
-    (void)state;
+TEST(errors_have_four_keys) {
     struct api_error e = {0};
     api_fail(&e, 400, "out_of_range", "a\"b", "why \x01 %s", "not");
     api_fail(&e, 500, NULL, NULL, "the first one wins");
@@ -133,8 +128,7 @@ static void errors_have_four_keys(void **state) {
 
 static const char *first_route(int index) { return index == 0 ? "/a" : NULL; }
 
-static void metrics_are_prometheus_text(void **state) {
-    (void)state;
+TEST(metrics_are_prometheus_text) {
     static struct metrics m;
     struct service_stats stats = {.num_blocks = 10,
                                   .free_blocks = 5,
@@ -202,8 +196,7 @@ static void metrics_are_prometheus_text(void **state) {
     buf_free(&b);
 }
 
-static void sha256_vectors(void **state) {
-    (void)state;
+TEST(sha256_vectors) {
     static const struct { // the examples of FIPS 180-4
         const char *unit;
         int times;
@@ -229,8 +222,7 @@ static void sha256_vectors(void **state) {
     }
 }
 
-static void keys_are_compared_whole(void **state) {
-    (void)state;
+TEST(keys_are_compared_whole) {
     struct auth a = {0};
     assert_false(auth_check(&a, "", 0));
     assert_int_equal(auth_add(&a, "one", 3), STATUS_OK);
@@ -243,8 +235,7 @@ static void keys_are_compared_whole(void **state) {
     auth_free(&a);
 }
 
-static void hosts_and_ids(void **state) {
-    (void)state;
+TEST(hosts_and_ids) {
     const char *local[] = {"localhost", "LOCALHOST:80", "127.0.0.1",  "127.0.0.1:8000",
                            "[::1]",     "[::1]:1",      "127.0.0.2:3"};
     const char *other[] = {
@@ -266,13 +257,4 @@ static void hosts_and_ids(void **state) {
     assert_true(http_request_id_ok(longest));
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(escape_every_byte),     cmocka_unit_test(escape_text),
-        cmocka_unit_test(floats_read_back),      cmocka_unit_test(sse_gives_one_event_at_a_time),
-        cmocka_unit_test(errors_have_four_keys), cmocka_unit_test(metrics_are_prometheus_text),
-        cmocka_unit_test(sha256_vectors),        cmocka_unit_test(keys_are_compared_whole),
-        cmocka_unit_test(hosts_and_ids),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_all_tests(NULL, NULL); }

@@ -27,8 +27,7 @@ static double cpu_seconds(void) {
 }
 
 // By its processor time, before it would pass for one that waits: unless it gets less than a second of ten.
-static void test_work_that_does_not_end(void **state) {
-    (void)state;
+TEST(test_work_that_does_not_end) {
     struct watchdog w = {.progress = count_turns, .stuck = count};
     double began = cpu_seconds();
     num_stuck = 0;
@@ -42,8 +41,7 @@ static void test_work_that_does_not_end(void **state) {
 }
 
 // Half a second each.
-static void test_work_that_comes_round(void **state) {
-    (void)state;
+TEST(test_work_that_comes_round) {
     struct watchdog w = {.progress = count_turns, .stuck = count};
     num_stuck = 0;
     assert_true(watchdog_start(&w));
@@ -55,8 +53,7 @@ static void test_work_that_comes_round(void **state) {
     assert_false(watchdog_alarmed(&w, 1e6));
 }
 
-static void test_sleep_is_no_work(void **state) {
-    (void)state;
+TEST(test_sleep_is_no_work) {
     struct watchdog w = {.progress = count_turns, .stuck = count};
     num_stuck = 0;
     assert_true(watchdog_start(&w));
@@ -65,11 +62,4 @@ static void test_sleep_is_no_work(void **state) {
     assert_int_equal(num_stuck, 0);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_work_that_does_not_end),
-        cmocka_unit_test(test_work_that_comes_round),
-        cmocka_unit_test(test_sleep_is_no_work),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_all_tests(NULL, NULL); }

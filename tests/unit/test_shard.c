@@ -149,8 +149,7 @@ static void check_role(enum weight_role role, enum dtype t, enum dtype down, int
     drop(&whole);
 }
 
-static void test_parts_are_the_whole(void **state) {
-    (void)state;
+TEST(test_parts_are_the_whole) {
     static const enum dtype types[] = {DTYPE_F32, DTYPE_F16, DTYPE_BF16, DTYPE_Q8_0, DTYPE_Q4_0};
     for (int world = 2; world <= 8; world *= 2)
         for (int t = 0; t < 5; t++)
@@ -160,8 +159,7 @@ static void test_parts_are_the_whole(void **state) {
 }
 
 // Experts are shared whole, in the order of their ids; what chooses them every rank has.
-static void test_experts(void **state) {
-    (void)state;
+TEST(test_experts) {
     struct model_config c = config;
     c.ffn[0] = (struct ffn_spec){.hidden = 32, .experts = 11, .top_k = 2, .shared_hidden = 64};
     struct weight_desc gate_up = {.role = WEIGHT_EXPERT_GATE_UP}, router = {.role = WEIGHT_ROUTER}, part;
@@ -259,8 +257,7 @@ static void check_mix(const struct mix_spec *mix, int world) {
     drop(&in), drop(&heads), drop(&out);
 }
 
-static void test_recurrent(void **state) {
-    (void)state;
+TEST(test_recurrent) {
     static const struct mix_spec mixes[] = {
         {.kind = MIX_CONV, .heads = 64, .head_dim = 1, .taps = 3},
         {.kind = MIX_DELTA, .heads = 16, .groups = 4, .key_dim = 8, .head_dim = 16, .taps = 4},
@@ -271,8 +268,7 @@ static void test_recurrent(void **state) {
             check_mix(&mixes[i], world);
 }
 
-static void test_problems(void **state) {
-    (void)state;
+TEST(test_problems) {
     struct shard_blocks small = {1, 1, 1};
     struct model_config c = config;
     struct err err = {0};
@@ -313,8 +309,7 @@ static void test_problems(void **state) {
 }
 
 // Parts of the vocabulary: whole words of a mask, in order, none empty, nothing left.
-static void test_vocabulary(void **state) {
-    (void)state;
+TEST(test_vocabulary) {
     for (int world = 1; world <= 8; world *= 2)
         for (int vocab = 32 * (world - 1) + 1; vocab < 2000; vocab += 7) {
             int next = 0, begin, end;
@@ -337,8 +332,7 @@ static struct shard stage_of(const struct model_config *c, int stage, int stages
 
 // Every layer in one stage, in order; the embedding in the first, the head in the last, and so no longer
 // tied.
-static void test_stages(void **state) {
-    (void)state;
+TEST(test_stages) {
     struct model_config c = config, own;
     c.tied = true;
     for (int layers = 1; layers <= 80; layers++)
@@ -379,8 +373,7 @@ static void test_stages(void **state) {
 }
 
 // A stage counts its layers anew, also in the pages of their groups; groups keep their numbers.
-static void test_stage_groups(void **state) {
-    (void)state;
+TEST(test_stage_groups) {
     struct model_config c = config, own;
     c.num_layers = 8, c.vocab = 32;
     c.num_groups = 2, c.kv_layers = 6;
@@ -422,8 +415,7 @@ static void test_stage_groups(void **state) {
                 own.layers[3].state_layer == 3);
 }
 
-static void test_stage_problems(void **state) {
-    (void)state;
+TEST(test_stage_problems) {
     static const struct {
         int world, stages;
         const char *words;
@@ -450,12 +442,4 @@ static void test_stage_problems(void **state) {
     }
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_parts_are_the_whole), cmocka_unit_test(test_problems),
-        cmocka_unit_test(test_vocabulary),          cmocka_unit_test(test_stages),
-        cmocka_unit_test(test_stage_groups),        cmocka_unit_test(test_stage_problems),
-        cmocka_unit_test(test_recurrent),           cmocka_unit_test(test_experts),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_all_tests(NULL, NULL); }

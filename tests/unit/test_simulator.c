@@ -917,8 +917,7 @@ static void run_scenario(uint64_t seed, int num_bursts) {
     kv_destroy(&m->kv);
 }
 
-static void test_traffic(void **state) {
-    (void)state;
+TEST(test_traffic) {
     const char *seed = getenv("QUIRE_SIM_SEED"), *requests = getenv("QUIRE_SIM_REQUESTS");
     uint64_t want = requests ? strtoull(requests, NULL, 10) : DEFAULT_REQUESTS;
     signal(SIGABRT, on_abort);
@@ -977,7 +976,4 @@ static void test_traffic(void **state) {
     assert_true(seen.snapshots > 0 && seen.restored > 0 && seen.rolled_back > 0);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_traffic)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_all_tests(NULL, NULL); }

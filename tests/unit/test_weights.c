@@ -41,8 +41,7 @@ static enum status load(struct model *m, const struct model_file *f, enum dtype 
     return weights_load(&one, 1, f, floats, &fake, on_progress, dev, err);
 }
 
-static void test_load(void **state) {
-    (void)state;
+TEST(test_load) {
     static const uint32_t kinds[] = {0, 1, 30, 8, 2};
     static const enum dtype dtypes[] = {DTYPE_F32, DTYPE_F16, DTYPE_BF16, DTYPE_Q8_0, DTYPE_Q4_0};
     for (size_t k = 0; k < 5; k++)
@@ -86,8 +85,7 @@ static void test_load(void **state) {
 }
 
 // Biases and norms of heads come with their weights.
-static void test_load_vectors(void **state) {
-    (void)state;
+TEST(test_load_vectors) {
     static const struct change changes[] = {
         {.arch = "qwen2", .matrix_type = 8}, {.arch = "qwen3"}, {.biases = 1, .out_bias = 1}};
     for (int i = 0; i < 3; i++) {
@@ -135,8 +133,7 @@ static void test_load_vectors(void **state) {
     free(file);
 }
 
-static void test_poison(void **state) {
-    (void)state;
+TEST(test_poison) {
     // of a quantised type: the scale of its second block, and the minimum where there is one
     static const uint32_t kinds[] = {0,  1,  30, 8,  2,  3,  3,  6,  7,  7,  20,
                                      39, 12, 12, 13, 13, 14, 14, 10, 10, 11, 23};
@@ -172,8 +169,7 @@ static void test_poison(void **state) {
 }
 
 // --dtype: matrices of float types change, norms do not, quantised ones do not.
-static void test_dtype(void **state) {
-    (void)state;
+TEST(test_dtype) {
     static const uint32_t kinds[] = {0, 1, 30, 8};
     static const enum dtype wanted[] = {DTYPE_F32, DTYPE_F16, DTYPE_BF16};
     for (size_t k = 0; k < 4; k++)
@@ -205,8 +201,7 @@ static void test_dtype(void **state) {
 }
 
 // FP8 stays, unless --dtype says F32 or F16, or ranks would cut columns inside a block.
-static void test_fp8(void **state) {
-    (void)state;
+TEST(test_fp8) {
     static const struct {
         int world;
         enum dtype floats, qkv, out, down;
@@ -259,8 +254,7 @@ static void test_fp8(void **state) {
 }
 
 // A file that is cut while it is loaded is an error, not a signal.
-static void test_cut(void **state) {
-    (void)state;
+TEST(test_cut) {
     static struct device dev;
     struct err err = {0};
     struct model m = {0};
@@ -282,10 +276,4 @@ static void test_cut(void **state) {
     unlink(path);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_load),  cmocka_unit_test(test_load_vectors), cmocka_unit_test(test_poison),
-        cmocka_unit_test(test_dtype), cmocka_unit_test(test_fp8),          cmocka_unit_test(test_cut),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_all_tests(NULL, NULL); }

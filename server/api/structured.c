@@ -50,11 +50,6 @@ static bool read_schema(struct completion_request *r, const json_t *v, const cha
     return set_body(s, part_schema(&s->arena, v), e);
 }
 
-bool structured_schema(struct completion_request *r, const json_t *schema, const char *param,
-                       struct api_error *e) {
-    return read_schema(r, schema, param, e);
-}
-
 static bool read_source(struct completion_request *r, enum grammar_language language, const json_t *v,
                         const char *param, struct api_error *e) {
     struct structured *s = begin(r, param, e);

@@ -17,8 +17,7 @@ struct sum_job {
     struct cuda_sum a;
     float *mine;               // this rank's part in device memory
     const float *part[ROUNDS]; // in host memory
-    const float *bias_host;
-    float *got, *shared; // (rows, n) after all rounds; of the parts of the first
+    float *got, *shared;       // (rows, n) after all rounds; of the parts of the first
     bool ok;
 };
 

@@ -46,21 +46,6 @@ static bool decimal_read(const char *p, size_t len, struct decimal *d) {
     return true;
 }
 
-int decimal_compare(const struct decimal *a, const struct decimal *b) {
-    if (a->negative != b->negative)
-        return a->negative ? -1 : 1;
-    int sign = a->negative ? -1 : 1;
-    if (a->num_int != b->num_int)
-        return a->num_int < b->num_int ? -sign : sign;
-    for (int i = 0; i < a->num_int + a->num_frac || i < b->num_int + b->num_frac; i++) {
-        int x = i < a->num_int + a->num_frac ? a->digits[i] : 0,
-            y = i < b->num_int + b->num_frac ? b->digits[i] : 0;
-        if (x != y)
-            return x < y ? -sign : sign;
-    }
-    return 0;
-}
-
 static size_t decimal_write(const struct decimal *d, char *out) {
     size_t n = 0;
     if (d->negative)
@@ -78,11 +63,6 @@ bool decimal_of(struct schema *s, const struct jdoc_value *v, struct decimal *d)
     if (decimal_read(t.data, t.len, d))
         return true;
     return schema_fail(s, v, STATUS_INVALID, "expected a number of at most %d digits", MAX_DIGITS);
-}
-
-bool number_equal(struct schema *s, const struct jdoc_value *a, const struct jdoc_value *b) {
-    struct decimal x, y;
-    return decimal_of(s, a, &x) && decimal_of(s, b, &y) && decimal_compare(&x, &y) == 0;
 }
 
 const char *number_text(struct schema *s, const struct jdoc_value *v, size_t *len) {

@@ -14,4 +14,3 @@ struct decimal {
 
 // A value of the schema. false: it is too long, and the schema has failed.
 bool decimal_of(struct schema *s, const struct jdoc_value *v, struct decimal *d);
-int decimal_compare(const struct decimal *a, const struct decimal *b); // below, at or above 0

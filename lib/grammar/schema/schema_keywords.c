@@ -6,14 +6,11 @@
 static const struct {
     const char *name;
     enum shape shape;
-    unsigned types;
 } table[NUM_KEYWORDS] = {
-#define X(id, name, shape, types) {name, shape, types},
+#define X(id, name, shape) {name, shape},
     KEYWORDS(X)
 #undef X
 };
-
-unsigned keyword_types(enum keyword k) { return table[k].types; }
 
 static bool check_strings(struct schema *s, const struct jdoc_value *v) {
     if (v->type != JDOC_ARRAY)

@@ -296,8 +296,6 @@ bool object_selects(struct schema *s, const struct fact *exists, const struct jd
 expr array_expr(struct schema *s, const struct form *f);
 expr object_expr(struct schema *s, const struct form *f, bool arguments);
 
-bool number_equal(struct schema *s, const struct jdoc_value *a, const struct jdoc_value *b);
-bool number_is_integer(struct schema *s, const struct jdoc_value *v);
 // The strings of `list` (a value, or an array of them), or its numbers without exponents and zeros too many, as an
 // automaton that the schema keeps; NULL: failed.
 const struct dfa *schema_list(struct schema *s, const struct jdoc_value *list, bool numbers);

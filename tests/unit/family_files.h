@@ -29,6 +29,24 @@ struct family {
     } tensors[MAX_TENSORS];
 };
 
+// Rows of `keys` and `tensors` that families share.
+#define FAMILY_ROUTER                                                                                        \
+    {"expert_count", E}, {"expert_used_count", 2}, { "expert_feed_forward_length", 12 }
+#define FAMILY_STATES                                                                                        \
+    {"ssm.conv_kernel", 4}, {"ssm.inner_size", 32}, {"ssm.state_size", 8}, {"ssm.time_step_rank", 2}, {      \
+        "ssm.group_count", 1                                                                                 \
+    }
+#define FAMILY_QKV(of)                                                                                       \
+    {of, "attn_q.weight", H * HD, D}, {of, "attn_k.weight", K * HD, D}, { of, "attn_v.weight", K *HD, D }
+#define FAMILY_QK_NORMS(of)                                                                                  \
+    {of, "attn_q_norm.weight", 0, HD}, { of, "attn_k_norm.weight", 0, HD }
+#define FAMILY_FFN(of)                                                                                       \
+    {of, "ffn_gate.weight", F, D}, {of, "ffn_up.weight", F, D}, { of, "ffn_down.weight", D, F }
+#define FAMILY_EXPERTS(of, hidden)                                                                           \
+    {of | STACK, "ffn_gate_exps.weight", hidden, D}, {of | STACK, "ffn_up_exps.weight", hidden, D}, {        \
+        of | STACK, "ffn_down_exps.weight", D, hidden                                                        \
+    }
+
 struct change {
     const char *key; // suffix: has this value instead, or is added
     double value;

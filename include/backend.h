@@ -20,12 +20,13 @@
 #include "sampling.h"
 #include "status.h"
 #include "tensor.h"
+#include "weight_table.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-#define BACKEND_ABI 26 // raise on any change to this file or model.h
+#define BACKEND_ABI 27 // raise on any change to this file, model.h or weights.def
 
 struct device; // the backend's own
 
@@ -58,70 +59,14 @@ static inline bool device_has_head(const struct device_config *c) { return c->st
 
 // ---- weights
 
-enum weight_role {
-    WEIGHT_EMBED,      // part[0] (V, D)
-    WEIGHT_POSITIONS,  // part[0] (positions, D); F32
-    WEIGHT_TYPES,      // part[0] (token_types, D); F32
-    WEIGHT_EMBED_NORM, // part[0] (D), bias[0] (D) or none; F32
-    WEIGHT_NORM, // part[0] (D), bias[0] (D) or none; q_norm and k_norm and those of latents as in struct layer; F32
-    WEIGHT_QKV,      // part[0..3) (H*d, D), (K*d, D), (K*d, D); bias[0..3) or none; with shares_kv part[0]
-    WEIGHT_ATTN_OUT, // part[0] (D, H*d)  row-parallel; bias[0] (D) or none
-    WEIGHT_GATE_UP, // part[0..2) (F, D), (F, D), or without a gate part[0]; bias[0..2) or none; with experts S for F
-    WEIGHT_DOWN,           // part[0] (D, F)    row-parallel; bias[0] (D) or none; as GATE_UP
-    WEIGHT_HEAD,           // part[0] (V, D); bias[0] (V) or none
-    WEIGHT_ATTN_GATE,      // part[0] (H*d, D)
-    WEIGHT_SINKS,          // part[0] (H), F32
-    WEIGHT_LAYER_EMBED,    // part[0] (layer_vocab, L*P)
-    WEIGHT_LAYER_EMBED_IN, // part[0] (L*P, D)
-    WEIGHT_EMBED_GATE,     // part[0] (P, D)
-    WEIGHT_EMBED_OUT,      // part[0] (D, P)
-    WEIGHT_LAYER_SCALE,    // part[0] (1), F32
-    WEIGHT_STREAM_IN,      // part[0] (D, D), as the next
-    WEIGHT_STREAM_OUT,
-    WEIGHT_STREAM_ROUTER,  // part[0] (N, D), F32
-    WEIGHT_STREAM_PREDICT, // part[0] (N*N, N), F32
-    WEIGHT_STREAM_CORRECT, // part[0] (N, N), F32
-    WEIGHT_LAUREL_LEFT,    // part[0] (R, D)
-    WEIGHT_LAUREL_RIGHT,   // part[0] (D, R)
-    WEIGHT_LATENT,         // part[0] (C+r, D)
-    WEIGHT_LATENT_QDOWN,   // part[0] (U, D)
-    WEIGHT_LATENT_Q,       // part[0] (H*(n+r), U), or (H*(n+r), D)
-    WEIGHT_LATENT_KEY,     // part[0] (H, C, n)
-    WEIGHT_LATENT_VALUE,   // part[0] (H, v, C)
-    // Of recurrent layers, with n = groups*N and v = heads*P of the layer's mix_spec
-    WEIGHT_MIX_IN,   // part[0..3) (n, D), (n, D), (v, D): q, k, v; MIX_CONV (v, D) three times
-    WEIGHT_MIX_GATE, // part[0] (v, D); part[1..3) (heads, D), of which MIX_SSM has one
-    WEIGHT_MIX_CONV, // part[0..3) (n, taps), (n, taps), (v, taps); MIX_CONV part[0] (v, taps); F32; bias as parts or none
-    WEIGHT_MIX_HEADS, // part[0..3) (heads) or (heads, 1): a, bias, D; MIX_DELTA has two; F32
-    WEIGHT_MIX_NORM,  // part[0] (P), or (groups, v / groups); F32
-    WEIGHT_MIX_OUT,   // part[0] (D, v)  row-parallel
-    // Of layers with experts
-    WEIGHT_ROUTER,         // part[0] (E, D), F32; bias[0] (E) or none
-    WEIGHT_SELECT_BIAS,    // part[0] (E), F32
-    WEIGHT_EXPERT_SCALE,   // part[0] (E), F32
-    WEIGHT_SHARED_GATE,    // part[0] (D), F32
-    WEIGHT_EXPERT_GATE_UP, // part[0..2) (E, F, D), (E, F, D); bias[0..2) (E, F) or none
-    WEIGHT_EXPERT_DOWN,    // part[0] (E, D, F); bias[0] (E, D) or none
-};
-
-// Loaded as F32 vectors whatever type matrices get.
-static inline bool weight_is_plain(enum weight_role role) {
-    return role == WEIGHT_NORM || role == WEIGHT_POSITIONS || role == WEIGHT_TYPES ||
-           role == WEIGHT_EMBED_NORM || role == WEIGHT_MIX_CONV || role == WEIGHT_MIX_HEADS ||
-           role == WEIGHT_MIX_NORM || role == WEIGHT_SELECT_BIAS || role == WEIGHT_SINKS ||
-           role == WEIGHT_LAYER_SCALE || role == WEIGHT_EXPERT_SCALE || role == WEIGHT_STREAM_PREDICT ||
-           role == WEIGHT_STREAM_CORRECT;
-}
-
 struct weight_desc {
     enum weight_role role;
     int layer; // of the device's own model; -1 outside the layers
     // Host memory, valid during the call only. Parts may differ in dtype; data NULL: absent.
     struct tensor part[3];
     struct tensor bias[3]; // F32 vectors, or data NULL
-    // Of a matrix that ranks share, what the parts hold: rows (QKV: q; LATENT_Q, GATE_UP, HEAD), columns (ATTN_OUT,
-    // DOWN), heads (LATENT_KEY, LATENT_VALUE) or experts from `start` of `total`. Columns and experts are those of
-    // 8 / world whole segments. total 0: all of it.
+    // Of a weight that ranks share (enum weight_cut), what part[0] holds: rows, columns or matrices from `start` of
+    // `total`. total 0: all of it.
     int64_t start, total;
 };
 
@@ -172,6 +117,18 @@ enum adapter_target {
     ADAPTER_DOWN,
     ADAPTER_TARGETS
 };
+
+// The shape of the matrix.
+static inline struct weight_shape adapter_target_shape(const struct model_config *m, int layer,
+                                                       enum adapter_target target) {
+    static const struct {
+        enum weight_role role;
+        int part;
+    } weights[ADAPTER_TARGETS] = {{WEIGHT_QKV, 0},      {WEIGHT_QKV, 1},     {WEIGHT_QKV, 2},
+                                  {WEIGHT_ATTN_OUT, 0}, {WEIGHT_GATE_UP, 0}, {WEIGHT_GATE_UP, 0},
+                                  {WEIGHT_DOWN, 0}};
+    return weight_shape_of(m, weights[target].role, layer, weights[target].part);
+}
 
 struct adapter_matrix {
     struct tensor a; // (r, columns of W), F32, F16 or BF16; data NULL: W stays as it is

@@ -1,4 +1,4 @@
-// The blueprint of a model: its configuration, and its weights with a shape on every pointer.
+// The blueprint of a model: its configuration, and its weights, whose shapes weights.def has.
 //
 // Letters used for shapes everywhere: T rows (tokens) of a step, S sequences, D hidden size, H query heads,
 // K key/value heads, d head size, F feed-forward size, V vocabulary, B block size, L layers, R logits rows, E experts.
@@ -303,74 +303,18 @@ struct layer {
     struct mix_spec mix;    // kind MIX_NONE: none
     int kv_group, kv_layer; // as in layer_spec
     int state_group, state_layer;
-    const struct weight *attn_norm; // (D) or NULL
-    const struct weight *qkv;       // (H*d + 2*K*d, D) rows q, k, v; with biases where the spec has them
-    const struct weight *q_norm;    // (d), (H*d) with QK_NORM_WHOLE, (H, d) with QK_NORM_EACH, or NULL
-    const struct weight *k_norm;    // the same of the K kv heads
-    const struct weight *attn_gate; // (H*d, D), with spec.gate
-    const struct weight *sinks;     // (H), with spec.sinks
-    // ATTN_LATENT, in place of qkv and the norms of heads
-    const struct weight *latent;       // (C+r, D)
-    const struct weight *latent_norm;  // (C)
-    const struct weight *latent_qdown; // (U, D) or NULL
-    const struct weight *latent_qnorm; // (U) or NULL
-    const struct weight *latent_q;     // (H*(n+r), U); with U = 0 (H*(n+r), D)
-    const struct weight *latent_key;   // (H, C, n) absorbs the queries of a head
-    const struct weight *latent_value; // (H, v, C) makes the value of a head
-    const struct weight
-        *attn_out; // (D, H*d), ATTN_LATENT (D, H*v), row-parallel: summed as 8 segments; perhaps with a bias
-    const struct weight *ffn_norm; // (D) or NULL
-    const struct weight
-        *gate_up;              // (2*F, D) gate and up; without a gate (F, D); with experts (2*S, D) or NULL
-    const struct weight *down; // (D, F) row-parallel: summed as 8 segments; with experts (D, S) or NULL
-    // With experts
-    const struct weight *router;         // (E, D), perhaps with a bias
-    const struct weight *select_bias;    // (E) added to scores for the choice alone, or NULL
-    const struct weight *shared_gate;    // (D) or NULL
-    const struct weight *expert_gate_up; // (E, 2*F, D), perhaps with biases
-    const struct weight *expert_down;    // (E, D, F), the same: experts are summed as 8 segments
-    const struct weight *expert_scale;   // (E), with ffn.expert_scale
-    // (D), with ffn.own_norms; ffn_norm is then the shared expert's
-    const struct weight *router_norm, *expert_norm, *shared_post_norm, *expert_post_norm;
-    const struct weight *attn_post_norm, *ffn_post_norm; // (D), with post_norms or BLOCK_SUM_NORM
-    const struct weight
-        *mix_in; // q, k, v (groups*N + groups*N + heads*P, D); MIX_CONV: gate, output gate, x (3*D, D)
-    const struct weight
-        *mix_gate; // (heads*P, D) of the output, and of each head (heads, D): MIX_DELTA beta and
-                   // alpha, MIX_SSM dt; MIX_CONV: NULL
-    const struct weight
-        *mix_conv; // (channels, taps) in the order of mix_in, with biases where the spec has them
-    const struct weight *mix_heads; // (heads) each: a, bias of alpha or dt, and of MIX_SSM D; MIX_CONV: NULL
-    const struct weight
-        *mix_norm;                // MIX_DELTA (P), MIX_SSM (groups, heads*P / groups) with spec.norm; or NULL
-    const struct weight *mix_out; // (D, heads*P) row-parallel: summed as 8 segments
-    // With layer_embed; and with layer_scale (1)
-    const struct weight *embed_gate;  // (P, D)
-    const struct weight *embed_out;   // (D, P)
-    const struct weight *embed_norm;  // (D)
-    const struct weight *layer_scale; // (1)
-    // With streams, N of them
-    const struct weight *stream_norm, *stream_router;              // (D), (N, D)
-    const struct weight *stream_predict, *stream_correct;          // (N*N, N), (N, N)
-    const struct weight *stream_scale;                             // (D) of what embed_gate takes
-    const struct weight *laurel_left, *laurel_right, *laurel_norm; // (R, D), (D, R), (D)
+    // The rows of weights.def; NULL: the layer lacks it. With BLOCK_ONE_NORM ffn_norm is as attn_norm.
+#define LAYER_WEIGHT(role, field, ...) const struct weight *field;
+#include "weights.def"
 };
 
 struct model {
     struct model_config config;
-    const struct weight *embed;      // (V, D)
-    const struct weight *positions;  // (positions, D) or NULL
-    const struct weight *types;      // (token_types, D) or NULL
-    const struct weight *embed_norm; // (D) or NULL
-    // With layer_embed, of all layers
-    const struct weight *layer_embed;      // (layer_vocab, L*P)
-    const struct weight *layer_embed_in;   // (L*P, D)
-    const struct weight *layer_embed_norm; // (P)
-    // (D, D) each, with streams: what makes the others of the first, and what brings them back
-    const struct weight *stream_in[ALTUP_STREAMS - 1], *stream_out[ALTUP_STREAMS - 1];
-    struct layer *layers;          // (L), owned
-    const struct weight *out_norm; // (D) or NULL
-    const struct weight *head;     // (V, D); NULL with pooling
+    struct layer *layers; // (L), owned
+    // head: NULL with pooling
+#define MODEL_WEIGHT(role, field, ...) const struct weight *field;
+#define MODEL_WEIGHTS(role, field, count, ...) const struct weight *field[count];
+#include "weights.def"
 };
 
 #ifdef __cplusplus

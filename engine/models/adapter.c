@@ -34,21 +34,10 @@ static size_t num_pairs(const struct model_config *m) { return (size_t)m->num_la
 // ---- what a target is like
 
 static int64_t target_rows(const struct model_config *m, int layer, enum adapter_target t) {
-    const struct attn_spec *a = model_attn(m, layer);
-    switch (t) {
-    case ADAPTER_Q: return (int64_t)a->heads * a->head_dim;
-    case ADAPTER_K:
-    case ADAPTER_V: return attn_kv_size(a);
-    case ADAPTER_GATE:
-    case ADAPTER_UP: return model_ffn(m, layer)->hidden;
-    default: return m->hidden;
-    }
+    return adapter_target_shape(m, layer, t).size[0];
 }
-
 static int64_t target_columns(const struct model_config *m, int layer, enum adapter_target t) {
-    if (t == ADAPTER_OUT)
-        return attn_out_size(model_attn(m, layer));
-    return t == ADAPTER_DOWN ? model_ffn(m, layer)->hidden : m->hidden;
+    return adapter_target_shape(m, layer, t).size[1];
 }
 
 // The first of the targets that a weight's parts are; ADAPTER_TARGETS: it takes no adapter.

@@ -30,7 +30,7 @@ static const struct arch archs[] = {
      .window_every_layer = true, .experts = &chosen, .may = LIST(H_TOP_K)},
     // Qwen2, Qwen2.5
     {"qwen2", .qkv_bias = ALWAYS},
-    {"qwen3", .qk_norm = QK_NORM_HEADS, .traits = TRAIT_QK_NORM},
+    {"qwen3", .qk_norm = QK_NORM_HEADS},
     // Granite 3 and 4 (dense, without recurrent layers)
     {"granite", .rope_interleaved = true, .qkv_bias = OPTIONAL, .out_bias = OPTIONAL, .logits_divided = true,
      .may = LIST(SCALES, H_ROPE_FINETUNED), .must = LIST(H_LOGIT_SCALE)},
@@ -42,22 +42,22 @@ static const struct arch archs[] = {
     {"internlm2", .rope_interleaved = true},
     {"ernie4_5", .rope_interleaved = true, .qkv_bias = OPTIONAL, .out_bias = OPTIONAL},
     {"seed_oss", .qkv_bias = OPTIONAL, .traits = TRAIT_FFN_NORM_NAME},
-    {"hunyuan-dense", .qk_norm = QK_NORM_ROTATED, .traits = TRAIT_QK_NORM},
+    {"hunyuan-dense", .qk_norm = QK_NORM_ROTATED},
     // Phi 3, 3.5 and 4
     {"phi3", .traits = TRAIT_FUSED_FFN, .window_every_layer = true},
     // Phi 3.5 MoE
     {"phimoe", NORM_LAYERS, .qkv_bias = OPTIONAL, .out_bias = OPTIONAL, .head_bias = OPTIONAL,
      .window_every_layer = true, .experts = &in_turn, .may = LIST(H_TOP_K)},
-    {"olmo2", .qk_norm = QK_NORM_WHOLE, .traits = TRAIT_POST_NORMS | TRAIT_NO_PRE_NORMS | TRAIT_WHOLE_QK_NORM,
-     .window_pattern = 4, .window_rope = true, .may = LIST(H_ROPE_WINDOW_BASE)}, // and OLMo 3
+    {"olmo2", .qk_norm = QK_NORM_WHOLE, .traits = TRAIT_POST_NORMS | TRAIT_NO_PRE_NORMS, .window_pattern = 4,
+     .window_rope = true, .may = LIST(H_ROPE_WINDOW_BASE)}, // and OLMo 3
     {"glm4", .rope_interleaved = true, .qkv_bias = OPTIONAL, .traits = TRAIT_POST_NORMS | TRAIT_FUSED_FFN},
-    {"exaone4", .qk_norm = QK_NORM_HEADS, .traits = TRAIT_POST_NORMS | TRAIT_NO_PRE_NORMS | TRAIT_QK_NORM,
+    {"exaone4", .qk_norm = QK_NORM_HEADS, .traits = TRAIT_POST_NORMS | TRAIT_NO_PRE_NORMS,
      .window_pattern = 4, .full_no_rope = true},
     {"starcoder2", NORM_LAYERS, FFN_BIASES, .traits = TRAIT_NO_GATE, .act = ACT_GELU, .qkv_bias = OPTIONAL,
      .out_bias = OPTIONAL, .window_every_layer = true, .must = LIST(H_LAYER_NORM_EPS)},
     // StableLM 1 and 2; the 12B has parallel blocks
-    {"stablelm", NORM_LAYERS, .qkv_bias = OPTIONAL, .qk_norm = QK_NORM_EACH, .traits = TRAIT_EACH_QK_NORM,
-     .one_norm = OPTIONAL, .may = LIST(H_PARALLEL), .must = LIST(H_LAYER_NORM_EPS)},
+    {"stablelm", NORM_LAYERS, .qkv_bias = OPTIONAL, .qk_norm = QK_NORM_EACH, .one_norm = OPTIONAL,
+     .may = LIST(H_PARALLEL), .must = LIST(H_LAYER_NORM_EPS)},
     // Phi 1, 1.5 and 2
     {"phi2", NORM_LAYERS, FFN_BIASES, .traits = TRAIT_NO_GATE, .act = ACT_GELU, .qkv_bias = OPTIONAL,
      .out_bias = OPTIONAL, .head_bias = OPTIONAL, .one_norm = ALWAYS, .must = LIST(H_LAYER_NORM_EPS)},
@@ -76,35 +76,32 @@ static const struct arch archs[] = {
      .must = LIST(SSM, H_EXPERT_FFN)},
     // Command R and R+
     {"command-r", .norm = NORM_LAYER, .one_norm = ALWAYS, .rope_interleaved = true, .qkv_bias = OPTIONAL,
-     .qk_norm = QK_NORM_EACH, .traits = TRAIT_EACH_QK_NORM, .may = LIST(H_LOGIT_SCALE),
-     .must = LIST(H_LAYER_NORM_EPS)},
+     .qk_norm = QK_NORM_EACH, .may = LIST(H_LOGIT_SCALE), .must = LIST(H_LAYER_NORM_EPS)},
     // Command R7B, Command A
     {"cohere2", .norm = NORM_LAYER, .one_norm = ALWAYS, .rope_interleaved = true, .qkv_bias = OPTIONAL,
      .window_pattern = 4, .full_no_rope = true, .must = LIST(H_LAYER_NORM_EPS, H_LOGIT_SCALE, H_WINDOW)},
     {"gemma", .act = ACT_GELU, .embed_sqrt = true},
     {"gemma2", .act = ACT_GELU, .embed_sqrt = true, .traits = TRAIT_POST_NORMS, .window_pattern = 2,
      .wide_scale_layers = 46, .must = LIST(H_ATTN_SOFTCAP, H_LOGIT_SOFTCAP, H_WINDOW)},
-    {"gemma3", .act = ACT_GELU, .embed_sqrt = true, .qk_norm = QK_NORM_HEADS,
-     .traits = TRAIT_POST_NORMS | TRAIT_QK_NORM, .window_pattern = 6, .window_rope = true,
-     .window_theta = 10000, .wide_scale_layers = 62, .may = LIST(H_LOGIT_SOFTCAP, H_ROPE_WINDOW_BASE)},
+    {"gemma3", .act = ACT_GELU, .embed_sqrt = true, .qk_norm = QK_NORM_HEADS, .traits = TRAIT_POST_NORMS,
+     .window_pattern = 6, .window_rope = true, .window_theta = 10000, .wide_scale_layers = 62,
+     .may = LIST(H_LOGIT_SOFTCAP, H_ROPE_WINDOW_BASE)},
     // Gemma 4
     {"gemma4", .act = ACT_GELU, .embed_sqrt = true, .attn_scale = 1, .qk_norm = QK_NORM_HEADS,
-     .traits = TRAIT_POST_NORMS | TRAIT_QK_NORM | TRAIT_LAYER_EMBED | TRAIT_V_NORM | TRAIT_LAYERS_DIFFER |
-               TRAIT_OWN_NORMS,
+     .traits = TRAIT_POST_NORMS | TRAIT_LAYER_EMBED | TRAIT_V_NORM | TRAIT_LAYERS_DIFFER | TRAIT_OWN_NORMS,
      .window_rope = true, .window_theta = 10000, .experts = &own_norms,
      .may = LIST(H_LOGIT_SOFTCAP, H_ROPE_WINDOW_BASE, H_WINDOW_KEY_DIM, H_WINDOW_VALUE_DIM, H_WINDOW_ROPE_DIM,
                  H_SHARED_KV, H_LAYER_EMBED, EXPERTS),
      .must = LIST(H_WINDOW, H_KEY_DIM)},
     // Gemma 3n (text)
     {"gemma3n", .act = ACT_GELU, .embed_sqrt = true, .attn_scale = 1, .qk_norm = QK_NORM_HEADS,
-     .traits = TRAIT_POST_NORMS | TRAIT_QK_NORM | TRAIT_LAYER_EMBED | TRAIT_V_NORM | TRAIT_LAYERS_DIFFER |
-               TRAIT_STREAMS,
+     .traits = TRAIT_POST_NORMS | TRAIT_LAYER_EMBED | TRAIT_V_NORM | TRAIT_LAYERS_DIFFER | TRAIT_STREAMS,
      .window_pattern = 5, .window_rope = true, .window_theta = 10000, .logit_softcap = 30,
      .may = LIST(H_LOGIT_SOFTCAP, H_ROPE_WINDOW_BASE, H_SHARED_KV, H_ALTUP_STREAMS, H_ALTUP_STREAM),
      .must = LIST(H_WINDOW, H_KEY_DIM, H_LAYER_EMBED, H_SPARSITY)},
-    {"lfm2", .mix = MIX_CONV, .qk_norm = QK_NORM_HEADS, .traits = TRAIT_QK_NORM | TRAIT_SHORT_CONV,
+    {"lfm2", .mix = MIX_CONV, .qk_norm = QK_NORM_HEADS, .traits = TRAIT_SHORT_CONV,
      .must = LIST(H_SHORT_CONV)}, // LFM2, LFM2.5
-    {"lfm2moe", .mix = MIX_CONV, .qk_norm = QK_NORM_HEADS, .traits = TRAIT_QK_NORM | TRAIT_SHORT_CONV,
+    {"lfm2moe", .mix = MIX_CONV, .qk_norm = QK_NORM_HEADS, .traits = TRAIT_SHORT_CONV,
      .experts = &sigmoid_renormalised, .may = LIST(EXPERTS, H_DENSE_LAYERS),
      .must = LIST(H_SHORT_CONV, H_EXPERT_FFN)}, // LFM2 8B A1B
     // Granite 4 (hybrid)
@@ -115,22 +112,22 @@ static const struct arch archs[] = {
      .must = LIST(SSM)},
     // Qwen 3.5 (dense)
     {"qwen35", .mix = MIX_DELTA, .mix_tiled = true, .qk_norm = QK_NORM_HEADS,
-     .traits = TRAIT_QK_NORM | TRAIT_DELTA | TRAIT_ATTN_GATE | TRAIT_FFN_NORM_NAME, .must = LIST(SSM),
+     .traits = TRAIT_DELTA | TRAIT_ATTN_GATE | TRAIT_FFN_NORM_NAME, .must = LIST(SSM),
      .may = LIST(H_ATTN_INTERVAL, H_RECURRENT_LAYERS, H_ROPE_SECTIONS, H_NEXTN)},
     {"qwen35moe", .mix = MIX_DELTA, .mix_tiled = true, .qk_norm = QK_NORM_HEADS,
-     .traits = TRAIT_QK_NORM | TRAIT_DELTA | TRAIT_ATTN_GATE | TRAIT_FFN_NORM_NAME,
-     .experts = &renormalised_gate, .must = LIST(SSM, H_EXPERT_FFN, H_SHARED_FFN),
+     .traits = TRAIT_DELTA | TRAIT_ATTN_GATE | TRAIT_FFN_NORM_NAME, .experts = &renormalised_gate,
+     .must = LIST(SSM, H_EXPERT_FFN, H_SHARED_FFN),
      .may = LIST(H_ATTN_INTERVAL, H_RECURRENT_LAYERS, H_ROPE_SECTIONS, H_NEXTN, EXPERTS)},
     // Qwen3 Next
     {"qwen3next", .mix = MIX_DELTA, .qk_norm = QK_NORM_HEADS,
-     .traits = TRAIT_QK_NORM | TRAIT_DELTA | TRAIT_BETA_ALPHA | TRAIT_ATTN_GATE | TRAIT_FFN_NORM_NAME,
+     .traits = TRAIT_DELTA | TRAIT_BETA_ALPHA | TRAIT_ATTN_GATE | TRAIT_FFN_NORM_NAME,
      .experts = &renormalised_gate, .must = LIST(SSM, H_EXPERT_FFN, H_SHARED_FFN),
      .may = LIST(H_ATTN_INTERVAL, H_RECURRENT_LAYERS, H_NEXTN, EXPERTS)},
     // Mistral Small 3, Ministral 3
     {"mistral3", .rope_interleaved = true, .out_bias = OPTIONAL, .qkv_bias = OPTIONAL,
      .window_every_layer = true, .may = LIST(H_ATTN_TEMP, H_ROPE_YARN_LOG)},
-    {"qwen3moe", .qk_norm = QK_NORM_HEADS, .traits = TRAIT_QK_NORM, .experts = &renormalised,
-     .may = LIST(EXPERTS), .must = LIST(H_EXPERT_FFN)},
+    {"qwen3moe", .qk_norm = QK_NORM_HEADS, .experts = &renormalised, .may = LIST(EXPERTS),
+     .must = LIST(H_EXPERT_FFN)},
     // DeepSeek V2, V3 and R1, Kimi K2, GLM 4.7 Flash
     {"deepseek2", .rope_interleaved = true, .traits = TRAIT_LATENT, .experts = &deepseek,
      .may = LIST(EXPERTS, EXPERT_GROUPS, H_SHARED_EXPERTS, H_DENSE_LAYERS, H_NEXTN, H_ROPE_YARN_LOG,
@@ -141,23 +138,22 @@ static const struct arch archs[] = {
     // Qwen1.5 and Qwen2 MoE
     {"qwen2moe", .qkv_bias = ALWAYS, .experts = &with_gate, .may = LIST(EXPERTS, H_SHARED_FFN),
      .must = LIST(H_EXPERT_FFN, H_SHARED_FFN)},
-    {"olmoe", .qk_norm = QK_NORM_WHOLE, .traits = TRAIT_WHOLE_QK_NORM, .experts = &plain,
-     .may = LIST(EXPERTS)},
+    {"olmoe", .qk_norm = QK_NORM_WHOLE, .experts = &plain, .may = LIST(EXPERTS)},
     {"granitemoe", .rope_interleaved = true, .qkv_bias = OPTIONAL, .out_bias = OPTIONAL,
      .logits_divided = true, .experts = &chosen, .may = LIST(SCALES, H_ROPE_FINETUNED, EXPERTS, H_SHARED_FFN),
      .must = LIST(H_LOGIT_SCALE)},
     // GLM 4.5 to 4.7; the smaller ones have no norms of heads
     {"glm4moe", .qkv_bias = OPTIONAL, .qk_norm = QK_NORM_HEADS, .qk_norm_optional = true,
-     .traits = TRAIT_QK_NORM | TRAIT_FFN_NORM_NAME, .experts = &sigmoid,
+     .traits = TRAIT_FFN_NORM_NAME, .experts = &sigmoid,
      .may = LIST(EXPERTS, EXPERT_GROUPS, H_SHARED_EXPERTS, H_DENSE_LAYERS, H_NEXTN),
      .must = LIST(H_EXPERT_FFN)},
     {"ernie4_5-moe", .rope_interleaved = true, .qkv_bias = OPTIONAL, .out_bias = OPTIONAL,
      .experts = &renormalised_biased,
      .may = LIST(EXPERTS, H_SHARED_EXPERTS, H_SHARED_FFN, H_DENSE_LAYERS, H_EXPERT_STEP),
      .must = LIST(H_EXPERT_FFN)},
-    {"hunyuan-moe", .qk_norm = QK_NORM_ROTATED, .traits = TRAIT_QK_NORM, .experts = &renormalised,
+    {"hunyuan-moe", .qk_norm = QK_NORM_ROTATED, .experts = &renormalised,
      .may = LIST(EXPERTS, H_SHARED_EXPERTS, H_SHARED_FFN), .must = LIST(H_EXPERT_FFN)},
-    {"dots1", .qk_norm = QK_NORM_HEADS, .traits = TRAIT_QK_NORM, .experts = &sigmoid,
+    {"dots1", .qk_norm = QK_NORM_HEADS, .experts = &sigmoid,
      .may = LIST(EXPERTS, EXPERT_GROUPS, H_SHARED_EXPERTS, H_DENSE_LAYERS), .must = LIST(H_EXPERT_FFN)},
     // Llama 4 Scout and Maverick, whose 128 experts go without norms
     {"llama4", .rope_interleaved = true, .qkv_bias = OPTIONAL, .out_bias = OPTIONAL, .qk_norm = QK_NORM_UNIT,
@@ -182,8 +178,8 @@ static const struct arch archs[] = {
      .must = LIST(H_LAYER_NORM_EPS)},
     // EmbeddingGemma
     {"gemma-embedding", .encoder = true, .act = ACT_GELU, .embed_sqrt = true, .qk_norm = QK_NORM_HEADS,
-     .traits = TRAIT_POST_NORMS | TRAIT_QK_NORM, .window_pattern = 6, .window_rope = true,
-     .window_theta = 10000, .may = LIST(H_ROPE_WINDOW_BASE), .must = LIST(H_WINDOW)},
+     .traits = TRAIT_POST_NORMS, .window_pattern = 6, .window_rope = true, .window_theta = 10000,
+     .may = LIST(H_ROPE_WINDOW_BASE), .must = LIST(H_WINDOW)},
 };
 
 enum { NUM_ARCHS = sizeof archs / sizeof *archs };

@@ -121,47 +121,44 @@ struct arch_suspect {
     const char *part;
 };
 
-// One weight of a model: up to three tensors that a backend loads as one, and their biases where the model has them.
+// The parts whose rows a tensor has. They follow each other, or take turns: some of each for every head, or every group of
+// a recurrent layer.
+struct tensor_rows {
+    struct row_part {
+        enum weight_role role;
+        int part;
+    } of[5];
+    int num;
+    enum row_turns { TURNS_NONE, TURNS_OF_HEADS, TURNS_OF_GROUPS } turns;
+};
+
+// The tensors of one weight, as files call them; weights.def says their shapes and which layers have it.
 struct weight_slot {
     enum weight_role role;
-    enum slot_kind { SLOT_MODEL, SLOT_LAYER } kind; // once; per layer
-    size_t field;                                   // in struct layer, or in struct model
     struct slot_part {
-        // Letters as in model.h, k for K; Q is H*d, K is K*d and O what attn_out_size() says. S and E are of experts. Of latents: A
-        // is C+r, N is n, W is v, P is H*(n+r) and B is H*(n+v). G is F of a dense layer, else S. l is P of layer_embed, L all layers', e rows of its table. s is N of streams, q N*N, R is R. Of recurrent layers: h heads, g groups, n groups*N, v
-        // heads*P, p is P, m is v / groups, r heads / groups, t taps, 1 is 1. X positions, y token types. A bias has a value for each row of its matrix.
-        const char *name, *shape;
+        const char *name;
         const char *end; // of the name; NULL: ".weight", and ".bias" of a bias
-        // Where the part is some rows of a tensor: the letters of all its rows, and which of them are the part's.
-        const char *rows;
-        int at;
-        bool stacked; // the part is matrix `at` of a tensor of N - 1
-        char each; // the rows of the tensor's letters take turns, so many of each; 0: they follow each other
+        bool column;     // a vector that is (n, 1) in the file
     } part[3];
+    const struct tensor_rows *rows; // parts that it lists are rows of their tensor; NULL: none is
     // The one tensor that has the rows of all parts, of three dimensions those of each matrix, in a layer without the first
     // part; or NULL
     const char *fused;
-    const char *fused_shape; // of it, where it is not simply all rows: latent.h says how it is split
-    unsigned when, unless;   // traits (enum trait) of which an architecture has one, and none; when 0: any
-    enum slot_of {
-        OF_ANY,
-        OF_ATTN,
-        OF_MIX,
-        OF_FFN,
-        OF_Q_LATENT,
-        OF_NO_Q_LATENT,
-        OF_QK_NORM,
-        OF_K_NORM,
-        OF_DENSE,
-        OF_EXPERTS,
-        OF_SHARED,
-        OF_SHARED_GATE,
-        OF_SELECT_BIAS,
-        OF_TYPES,
-        OF_LATER, // not in the first layer
-        OF_LAYER_EMBED,
-        OF_LAYER_SCALE
-    } of; // in layers that have this
+    bool split;   // the fused tensor is what latent.h splits, not simply all rows
+    bool stacked; // the part is matrix `at` of a tensor of ALTUP_STREAMS - 1
+    int at;       // which of MODEL_WEIGHTS
+    // Traits (enum trait) of which an architecture has one, and none; when 0: any. They choose among names: an architecture
+    // whose layers lack a weight by its shape needs none.
+    unsigned when, unless;
+    // The layers, of those that have the weight; LATER: all but the first
+    enum slot_layers {
+        LAYERS_ALL,
+        LAYERS_LATER,
+        LAYERS_QDOWN,
+        LAYERS_NO_QDOWN,
+        LAYERS_EXPERTS,
+        LAYERS_DENSE,
+    } in;
 };
 
 // How an architecture's experts are weighted where its file does not say, and which tensors they have.
@@ -181,20 +178,17 @@ struct arch_experts {
 
 // Traits of an architecture's files: the tensors they have, or the names they use. They choose its slots.
 enum trait {
-    TRAIT_QK_NORM = 1,
-    TRAIT_FFN_NORM_NAME = 2, // the norm before the feed-forward is `post_attention_norm`
-    TRAIT_FUSED_FFN = 4,     // gate and up may be one tensor
-    TRAIT_POST_NORMS = 8,    // norms of what attention and feed-forward give
-    TRAIT_NO_PRE_NORMS = 16, // and none of what goes in
-    TRAIT_WHOLE_QK_NORM = 32,
+    TRAIT_FFN_NORM_NAME = 2,   // the norm before the feed-forward is `post_attention_norm`
+    TRAIT_FUSED_FFN = 4,       // gate and up may be one tensor
+    TRAIT_POST_NORMS = 8,      // norms of what attention and feed-forward give
+    TRAIT_NO_PRE_NORMS = 16,   // and none of what goes in
     TRAIT_SHORT_CONV = 64,     // layers of MIX_CONV
     TRAIT_DELTA = 128,         // of MIX_DELTA
     TRAIT_SSM = 256,           // of MIX_SSM
     TRAIT_BARE_FFN_NORM = 512, // `ffn_norm` is the tensor's whole name
     TRAIT_ATTN_GATE = 1024,    // attn_q has rows of q and of the gate of the attention output, head by head
-    TRAIT_EACH_QK_NORM = 2048,
-    TRAIT_NO_GATE = 4096, // the feed-forward has no gate
-    TRAIT_LATENT = 8192,  // latent attention
+    TRAIT_NO_GATE = 4096,      // the feed-forward has no gate
+    TRAIT_LATENT = 8192,       // latent attention
     TRAIT_SINKS = 16384,
     TRAIT_BETA_ALPHA = 32768, // of MIX_DELTA: `ssm_ba` has rows of beta and alpha, group by group
     TRAIT_SUM_NORMS = 65536,  // BLOCK_SUM_NORM; no norm behind the layers
@@ -287,9 +281,7 @@ bool arch_knows_key(const struct arch *a, enum hparam id);
 
 // Whether the architecture has this slot.
 bool arch_has_slot(const struct arch *a, const struct weight_slot *s);
-// The slot of a place in struct layer; NULL: it has none.
-const struct weight_slot *arch_slot_at(const struct arch *a, size_t field);
-// The slot of a role, the first one.
+// The slot of a role, the first one; NULL: it has none.
 const struct weight_slot *arch_slot(const struct arch *a, enum weight_role role);
 enum { TENSOR_NAME_BYTES = 64, FUSED_PART = -1 };
 // The file's name of a part of a slot, or of its bias; part FUSED_PART: the tensor of all parts. layer: ignored

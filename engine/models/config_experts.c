@@ -87,7 +87,6 @@ static bool check_dense(struct config_reader *r) {
 bool config_experts(struct config_reader *r) {
     const struct arch_experts *a = r->arch->experts;
     struct ffn_spec *e = &r->h.expert;
-    char name[TENSOR_NAME_BYTES];
     if (!read_ffn(r) || !config_read(r, H_EXPERTS) || !config_read(r, H_NEXTN))
         return false;
     if (r->h.nextn >= r->h.layers) {
@@ -134,9 +133,7 @@ bool config_experts(struct config_reader *r) {
         e->shared_hidden = shared < 1 << 24 ? (int)shared : (1 << 24) + 1;
     if (!check_dense(r) || !check_experts(r))
         return false;
-    const struct weight_slot *s = arch_slot(r->arch, WEIGHT_SELECT_BIAS);
-    arch_tensor_name(s, 0, true, first_expert_layer(r), name);
-    e->select_bias = a->select_bias && model_file_find(r->f, name);
+    e->select_bias = a->select_bias && config_tensor(r, WEIGHT_SELECT_BIAS, 0, true, first_expert_layer(r));
     if (a->bias_is_sigmoid && e->select_bias && r->h.gating == 0)
         e->gating = GATING_SIGMOID;
     return true;

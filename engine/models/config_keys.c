@@ -172,14 +172,20 @@ bool config_check_keys(struct config_reader *r) {
     return true;
 }
 
-bool config_has_tensor(const struct config_reader *r, const struct weight_slot *s) {
+const struct model_tensor *config_tensor(const struct config_reader *r, enum weight_role role, int part,
+                                         bool bias, int layer) {
+    const struct weight_slot *s = arch_slot(r->arch, role);
     char name[TENSOR_NAME_BYTES];
-    return s && model_file_find(r->f, arch_tensor_name(s, 0, false, 0, name));
+    return s ? model_file_find(r->f, arch_tensor_name(s, part, bias, layer, name)) : NULL;
+}
+
+int config_rows(const struct config_reader *r, enum weight_role role, int64_t most) {
+    const struct model_tensor *t = config_tensor(r, role, 0, false, 0);
+    return t && t->view.ndim == 2 && t->view.shape[0] <= most ? (int)t->view.shape[0] : 0;
 }
 
 bool config_has_biases(const struct config_reader *r, enum presence presence, enum weight_role role) {
     const struct weight_slot *s = arch_slot(r->arch, role);
-    char name[TENSOR_NAME_BYTES];
     bool there = false;
     int layer = 0;
     if (!s)
@@ -187,6 +193,6 @@ bool config_has_biases(const struct config_reader *r, enum presence presence, en
     while (layer + 1 < r->h.layers && r->recurrent[layer])
         layer++;
     for (int p = s->fused ? FUSED_PART : 0; p < 3 && (p < 0 || s->part[p].name); p++)
-        there |= model_file_find(r->f, arch_tensor_name(s, p, true, layer, name)) != NULL;
+        there |= config_tensor(r, role, p, true, layer) != NULL;
     return presence == ALWAYS || (presence == OPTIONAL && there);
 }

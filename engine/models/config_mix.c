@@ -46,11 +46,10 @@ static bool read_states(struct config_reader *r) {
 // The tensor of a part of the first recurrent layer, or NULL.
 static const struct model_tensor *mix_tensor(const struct config_reader *r, enum weight_role role,
                                              bool bias) {
-    char name[TENSOR_NAME_BYTES];
     int layer = 0;
     while (layer + 1 < r->h.layers && !r->recurrent[layer] && !r->arch->mix_beside)
         layer++;
-    return model_file_find(r->f, arch_tensor_name(arch_slot(r->arch, role), 0, bias, layer, name));
+    return config_tensor(r, role, 0, bias, layer);
 }
 
 bool config_mix(struct config_reader *r) {

@@ -16,15 +16,6 @@ bool config_causal(struct config_reader *r) {
     return false;
 }
 
-// Rows of a table of token types; 0: there is none.
-static int num_types(const struct config_reader *r) {
-    char name[TENSOR_NAME_BYTES];
-    const struct weight_slot *s = arch_slot(r->arch, WEIGHT_TYPES);
-    const struct model_tensor *t =
-        r->arch->encoder ? model_file_find(r->f, arch_tensor_name(s, 0, false, 0, name)) : NULL;
-    return t && t->view.ndim == 2 && t->view.shape[0] <= 1 << 16 ? (int)t->view.shape[0] : 0;
-}
-
 bool config_act(struct config_reader *r) {
     static const struct {
         const char *name;
@@ -67,7 +58,7 @@ bool config_pooling(struct config_reader *r, struct model_config *c) {
     if (r->h.attn.bidirectional && c->pooling == POOLING_NONE)
         c->pooling = POOLING_MEAN; // as sentence-transformers
     c->positions = r->arch->traits & TRAIT_POSITIONS ? r->h.context : 0;
-    c->token_types = num_types(r);
+    c->token_types = r->arch->encoder ? config_rows(r, WEIGHT_TYPES, 1 << 16) : 0;
     c->embed_norm = (r->arch->traits & TRAIT_EMBED_NORM) != 0;
     return true;
 }

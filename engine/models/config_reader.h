@@ -41,8 +41,11 @@ bool config_is(const char *name, const char *text, size_t len);
 
 // ---- tensors
 
-// Whether the file has the tensor of a weight's first part in layer 0.
-bool config_has_tensor(const struct config_reader *r, const struct weight_slot *s);
+// The file's tensor of a part of a weight, or of its bias; part as for arch_tensor_name(). NULL: it has none.
+const struct model_tensor *config_tensor(const struct config_reader *r, enum weight_role role, int part,
+                                         bool bias, int layer);
+// Rows of a matrix of the first layer or of none, whose number no key says; 0: it is no matrix of 1 to `most` rows.
+int config_rows(const struct config_reader *r, enum weight_role role, int64_t most);
 // Whether a weight has biases. Any of them asks for all: weights_check() names one that is missing.
 bool config_has_biases(const struct config_reader *r, enum presence presence, enum weight_role role);
 

@@ -3,14 +3,6 @@
 
 #include <math.h>
 
-// Rows of a matrix of the first layer or of none, whose number no key says; 0: it is no matrix of 1 to `most` rows.
-static int rows_of(const struct config_reader *r, enum weight_role role, int64_t most) {
-    const struct weight_slot *s = arch_slot(r->arch, role);
-    char name[TENSOR_NAME_BYTES];
-    const struct model_tensor *t = s ? model_file_find(r->f, arch_tensor_name(s, 0, false, 0, name)) : NULL;
-    return t && t->view.ndim == 2 && t->view.shape[0] <= most ? (int)t->view.shape[0] : 0;
-}
-
 // By how many deviations a gate must lie above the mean of its row, for each layer; -infinity: all count.
 static bool read_sparsity(struct config_reader *r) {
     const char *key = config_key(r, H_SPARSITY);
@@ -36,7 +28,7 @@ static bool read_sparsity(struct config_reader *r) {
 }
 
 bool config_streams(struct config_reader *r, struct model_config *c) {
-    int rows = rows_of(r, WEIGHT_LAYER_EMBED, c->vocab);
+    int rows = config_rows(r, WEIGHT_LAYER_EMBED, c->vocab);
     c->layer_vocab = rows ? rows : c->vocab; // weights_check() refuses a table that does not fit
     if (!(r->arch->traits & TRAIT_STREAMS))
         return true;
@@ -47,7 +39,7 @@ bool config_streams(struct config_reader *r, struct model_config *c) {
         model_file_bad(r->f, r->err, "key %s is 0, expected at least 1", config_key(r, H_LAYER_EMBED));
         return false;
     }
-    rows = rows_of(r, WEIGHT_LAUREL_LEFT, 1 << 12);
+    rows = config_rows(r, WEIGHT_LAUREL_LEFT, 1 << 12);
     c->laurel_rank = rows ? rows : 64;
     c->altup_streams = r->h.altup_streams;
     return true;

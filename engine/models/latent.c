@@ -6,6 +6,10 @@
 
 #include <string.h>
 
+struct tensor latent_fused(const struct attn_spec *a) {
+    return (struct tensor){.ndim = 2, .shape = {(int64_t)a->heads * (a->nope_dim + a->v_dim), a->kv_lora}};
+}
+
 static void copy_values(const struct attn_spec *a, struct tensor *t, char *dst) {
     size_t row = dtype_row_bytes(t->dtype, a->kv_lora), head = (size_t)(a->nope_dim + a->v_dim) * row;
     const char *src = (const char *)t->data + (size_t)a->nope_dim * row;

@@ -96,8 +96,7 @@ static bool read_block(struct config_reader *r, struct model_config *c) {
             return false;
     }
     bool one_norm = r->arch->one_norm == ALWAYS ||
-                    (r->arch->one_norm == OPTIONAL &&
-                     !config_has_tensor(r, arch_slot_at(r->arch, offsetof(struct layer, ffn_norm))));
+                    (r->arch->one_norm == OPTIONAL && !config_tensor(r, WEIGHT_FFN_NORM, 0, false, 0));
     c->block = one_norm                            ? BLOCK_ONE_NORM
                : parallel                          ? BLOCK_PARALLEL
                : r->arch->traits & TRAIT_SUM_NORMS ? BLOCK_SUM_NORM
@@ -110,7 +109,6 @@ static bool read_vocab(struct config_reader *r, struct model_config *c) {
     enum { MAX_TOKENS = 1 << 22 };
     struct meta_array tokens = {0};
     struct text_view kind = {"", 0};
-    char name[TENSOR_NAME_BYTES];
     if (meta_str(r->f, "tokenizer.ggml.model", false, 64, &kind, r->err))
         return false;
     bool none = kind.len == strlen("no_vocab") && memcmp(kind.data, "no_vocab", kind.len) == 0;
@@ -135,11 +133,10 @@ static bool read_vocab(struct config_reader *r, struct model_config *c) {
                        config_key(r, H_VOCAB), r->h.vocab, c->vocab);
         return false;
     }
-    arch_tensor_name(arch_slot(r->arch, WEIGHT_EMBED), 0, false, 0, name);
-    const struct model_tensor *embed = model_file_find(r->f, name);
+    const struct model_tensor *embed = config_tensor(r, WEIGHT_EMBED, 0, false, 0);
     if (embed && (embed->view.ndim != 2 || embed->view.shape[0] != c->vocab)) {
-        model_file_bad(r->f, r->err, "tensor %s has %lld rows, expected %d, the number of tokens", name,
-                       (long long)embed->view.shape[0], c->vocab);
+        model_file_bad(r->f, r->err, "tensor %.*s has %lld rows, expected %d, the number of tokens",
+                       (int)embed->name.len, embed->name.data, (long long)embed->view.shape[0], c->vocab);
         return false;
     }
     return true;
@@ -186,9 +183,7 @@ static bool has_rope(const struct config_reader *r, int layer, bool windowed) {
 
 // How layer i attends.
 static struct attn_spec attn_of(const struct config_reader *r, int i, bool windowed) {
-    const struct weight_slot *qkv = arch_slot(r->arch, WEIGHT_QKV);
     struct attn_spec a = r->h.attn;
-    char name[TENSOR_NAME_BYTES];
     a.window = windowed ? a.window : 0;
     a.rope = !has_rope(r, i, windowed) ? -1 : r->arch->window_rope && windowed;
     if (a.rope >= 0 && r->arch->still_temp > 0)
@@ -200,7 +195,7 @@ static struct attn_spec attn_of(const struct config_reader *r, int i, bool windo
     a.shares_kv = i >= r->h.layers - r->h.shared_kv;
     a.v_norm = (r->arch->traits & TRAIT_V_NORM) != 0;
     a.tied_values = a.v_norm && !a.shares_kv && !(r->arch->traits & TRAIT_STREAMS) &&
-                    !model_file_find(r->f, arch_tensor_name(qkv, 2, false, i, name));
+                    !config_tensor(r, WEIGHT_QKV, 2, false, i);
     return a;
 }
 
@@ -244,7 +239,6 @@ enum status model_config_read(const struct model_file *f, struct model_config *c
     struct err local = {0};
     struct config_reader r = {.f = f, .err = err ? err : &local};
     bool windowed[MODEL_MAX_LAYERS];
-    char name[TENSOR_NAME_BYTES];
     *c = (struct model_config){0};
     // (12)
     if (!read_arch(&r, c) || !config_check_keys(&r) || !config_read(&r, H_LAYERS) ||
@@ -258,7 +252,7 @@ enum status model_config_read(const struct model_file *f, struct model_config *c
     r.h.attn.gate = (r.arch->traits & TRAIT_ATTN_GATE) != 0;
     r.h.attn.sinks = (r.arch->traits & TRAIT_SINKS) != 0;
     if ((r.arch->qk_norm == QK_NORM_EACH || r.arch->qk_norm_optional) &&
-        !config_has_tensor(&r, arch_slot_at(r.arch, offsetof(struct layer, q_norm))))
+        !config_tensor(&r, WEIGHT_Q_NORM, 0, false, 0))
         r.h.attn.qk_norm = QK_NORM_NONE;
     if (r.arch->no_norm_experts && r.h.expert.experts == r.arch->no_norm_experts)
         r.h.attn.qk_norm = QK_NORM_NONE;
@@ -272,16 +266,17 @@ enum status model_config_read(const struct model_file *f, struct model_config *c
     c->hidden = r.h.hidden;
     c->norm = r.arch->norm;
     c->norm_eps = r.h.norm_eps;
-    c->norm_bias = config_has_biases(&r, r.arch->norm_bias, WEIGHT_NORM);
+    enum weight_role norm = r.arch->traits & TRAIT_SUM_NORMS ? WEIGHT_ATTN_POST_NORM : WEIGHT_OUT_NORM;
+    c->norm_bias = config_has_biases(&r, r.arch->norm_bias, norm);
     c->head_bias = config_has_biases(&r, r.arch->head_bias, WEIGHT_HEAD);
     c->embed_scale = r.h.embed_scale;
     c->residual_scale = r.h.residual_scale;
     c->logit_scale = r.h.logit_scale;
     c->logit_softcap = r.h.logit_softcap;
     c->post_norms = (r.arch->traits & TRAIT_POST_NORMS) != 0;
-    c->tied = !model_file_find(f, arch_tensor_name(arch_slot(r.arch, WEIGHT_HEAD), 0, false, 0, name));
+    c->tied = !config_tensor(&r, WEIGHT_HEAD, 0, false, 0);
     c->layer_embed = r.h.layer_embed;
-    c->layer_scale = config_has_tensor(&r, arch_slot_at(r.arch, offsetof(struct layer, layer_scale)));
+    c->layer_scale = config_tensor(&r, WEIGHT_LAYER_SCALE, 0, false, 0) != NULL;
     return make_specs(&r, windowed, c) ? STATUS_OK : r.err->code;
 }
 

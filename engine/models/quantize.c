@@ -73,9 +73,7 @@ static enum dtype choose_type(const struct quantize_job *job, const struct model
     enum dtype from = t->view.dtype, to = job->target->dtype;
     struct tensor_place at;
     bool weight = arch_find_tensor(job->arch, t->name.data, t->name.len, &at) && at.slot;
-    if (t->view.ndim < 2 ||
-        (weight && (at.bias || weight_is_plain(at.slot->role) || at.slot->role == WEIGHT_ROUTER ||
-                    at.slot->role == WEIGHT_STREAM_ROUTER)))
+    if (t->view.ndim < 2 || (weight && (at.bias || weight_info(at.slot->role)->types != TYPES_ANY)))
         return dtype_is_float(from) ? DTYPE_F32 : from;
     bool head = weight && at.slot->role == (job->model.tied ? WEIGHT_EMBED : WEIGHT_HEAD);
     bool small = dtype_block(to) > 1 && to != DTYPE_Q6_K && to != DTYPE_Q8_0;

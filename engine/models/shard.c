@@ -144,10 +144,7 @@ bool shard_holds(const struct shard *s, enum weight_role role, int layer) {
     shard_layers(s, &begin, &end);
     if (layer >= 0)
         return layer >= begin && layer < end;
-    bool first = role == WEIGHT_EMBED || role == WEIGHT_POSITIONS || role == WEIGHT_TYPES ||
-                 role == WEIGHT_EMBED_NORM || role == WEIGHT_LAYER_EMBED || role == WEIGHT_LAYER_EMBED_IN ||
-                 role == WEIGHT_STREAM_IN;
-    return first ? s->stage == 0 : s->stage + 1 >= s->num_stages;
+    return weight_info(role)->stage == STAGE_FIRST ? s->stage == 0 : s->stage + 1 >= s->num_stages;
 }
 
 struct range {
@@ -160,13 +157,11 @@ static struct range segments(const struct shard *s, int64_t n, int block) {
     return (struct range){blocks * s->rank / s->world * block, end < n ? end : n};
 }
 
-// Rows, of `each` a head.
-static struct range heads(const struct shard *s, const struct attn_spec *a, bool kv, int rows) {
-    int num = kv ? a->kv_heads : a->heads;
-    // Fewer kv heads than ranks: neighbours have the same one.
+// Fewer kv heads than ranks: neighbours have the same one.
+static struct range heads(const struct shard *s, int num) {
     int each = num >= s->world ? num / s->world : 1;
     int64_t first = (int64_t)num * s->rank / s->world;
-    return (struct range){first * rows, (first + each) * rows};
+    return (struct range){first, first + each};
 }
 
 static struct range mix_heads(const struct shard *s, const struct mix_spec *m) {
@@ -236,20 +231,46 @@ void shard_config(const struct shard *s, struct model_config *own) {
     }
 }
 
-// Of three dimensions, whole matrices.
-static void cut_rows(struct weight_desc *w, int part, struct range r) {
-    struct tensor *t = &w->part[part], *bias = &w->bias[part];
-    int64_t rows = t->ndim == 3 ? t->shape[1] : 1, cols = t->ndim == 1 ? 1 : t->shape[t->ndim - 1];
-    t->data = (const char *)t->data + (size_t)(r.begin * rows) * dtype_row_bytes(t->dtype, cols);
-    t->shape[0] = r.end - r.begin;
-    if (bias->data) {
-        bias->data = (const float *)bias->data + r.begin * rows;
-        bias->shape[0] = r.end - r.begin;
+// The rank's of n rows, columns or matrices.
+static struct range cut_range(const struct shard *s, enum weight_cut cut, int layer, enum dtype down,
+                              int64_t n) {
+    const struct attn_spec *a = model_attn(s->whole, layer);
+    const struct mix_spec *m = model_mix(s->whole, layer);
+    bool groups = cut == CUT_MIX_GROUPS && m->groups > 0;
+    int begin, end, segment = COMM_MAX_SUM / s->world * s->rank;
+    struct range r = {0, 1};
+    int64_t num = 1; // heads or groups, of as many rows each
+    switch (cut) {
+    case CUT_WHOLE: break;
+    case CUT_HEADS: num = a->heads, r = heads(s, a->heads); break;
+    case CUT_KV_HEADS: num = a->kv_heads, r = heads(s, a->kv_heads); break;
+    case CUT_MIX_HEADS:
+    case CUT_MIX_GROUPS:
+        num = groups ? m->groups : m->heads, r = groups ? mix_groups(s, m) : mix_heads(s, m);
+        break;
+    case CUT_FFN: return segments(s, n, dtype_sum_block(down));
+    case CUT_EXPERTS:
+        begin = backend_expert_bound((int)n, segment);
+        end = backend_expert_bound((int)n, segment + COMM_MAX_SUM / s->world);
+        return (struct range){begin, end};
+    case CUT_VOCAB:
+        backend_vocab_rows((int)n, s->rank, s->world, &begin, &end);
+        return (struct range){begin, end};
     }
+    return (struct range){r.begin * (n / num), r.end * (n / num)};
 }
 
-static void cut_columns(struct weight_desc *w, struct range r, char *scratch) {
-    struct tensor *t = &w->part[0];
+// Of a vector elements, of three dimensions whole matrices.
+static void cut_rows(struct tensor *t, struct range r) {
+    int64_t each = 1;
+    for (int i = 1; i < t->ndim - 1; i++)
+        each *= t->shape[i];
+    size_t row = dtype_row_bytes(t->dtype, t->ndim > 1 ? t->shape[t->ndim - 1] : 1);
+    t->data = (const char *)t->data + (size_t)(r.begin * each) * row;
+    t->shape[0] = r.end - r.begin;
+}
+
+static void cut_columns(struct tensor *t, struct range r, char *scratch) {
     size_t row = dtype_row_bytes(t->dtype, t->shape[1]), first = dtype_row_bytes(t->dtype, r.begin),
            bytes = dtype_row_bytes(t->dtype, r.end - r.begin);
     for (int64_t i = 0; i < t->shape[0]; i++)
@@ -258,163 +279,40 @@ static void cut_columns(struct weight_desc *w, struct range r, char *scratch) {
     t->shape[1] = r.end - r.begin;
 }
 
-// Rows of a part of a recurrent layer: `each` for each head, or for each group.
-static void cut_mix(const struct shard *s, struct weight_desc *w, int part, bool groups, int each) {
-    const struct mix_spec *m = model_mix(s->whole, w->layer);
-    struct range r = groups ? mix_groups(s, m) : mix_heads(s, m);
-    if (w->part[part].data)
-        cut_rows(w, part, (struct range){r.begin * each, r.end * each});
-}
-
 void shard_cut(const struct shard *s, const struct weight_desc *whole, enum dtype down, void *scratch,
                struct weight_desc *part) {
-    const struct model_config *m = s->whole;
-    const struct attn_spec *a = model_attn(m, whole->layer < 0 ? 0 : whole->layer);
-    const struct mix_spec *x = model_mix(m, whole->layer < 0 ? 0 : whole->layer);
-    const struct ffn_spec *f = model_ffn(m, whole->layer < 0 ? 0 : whole->layer);
-    int64_t hidden = f->experts > 0 ? f->shared_hidden : f->hidden;
-    struct range r = {0, 0};
-    int begin, end;
+    int layer = whole->layer < 0 ? 0 : whole->layer;
     *part = *whole;
-    if (s->world == 1)
-        return;
-    switch (whole->role) {
-    case WEIGHT_EMBED: // every rank looks up every token
-    case WEIGHT_POSITIONS:
-    case WEIGHT_TYPES:
-    case WEIGHT_EMBED_NORM:
-    case WEIGHT_ROUTER: // and chooses its experts
-    case WEIGHT_SELECT_BIAS:
-    case WEIGHT_EXPERT_SCALE:
-    case WEIGHT_SHARED_GATE:
-    case WEIGHT_LAYER_EMBED: // and takes what layers have of each
-    case WEIGHT_LAYER_EMBED_IN:
-    case WEIGHT_EMBED_GATE:
-    case WEIGHT_EMBED_OUT:
-    case WEIGHT_LAYER_SCALE:
-    case WEIGHT_STREAM_IN: // and all streams
-    case WEIGHT_STREAM_OUT:
-    case WEIGHT_STREAM_ROUTER:
-    case WEIGHT_STREAM_PREDICT:
-    case WEIGHT_STREAM_CORRECT:
-    case WEIGHT_LAUREL_LEFT:
-    case WEIGHT_LAUREL_RIGHT:
-    case WEIGHT_LATENT: // and has the latents, from which it makes what its heads need
-    case WEIGHT_LATENT_QDOWN: return;
-    case WEIGHT_NORM:
-        if (whole->part[0].ndim == 2) { // a row for each head
-            cut_rows(part, 0, heads(s, a, whole->part[0].shape[0] != a->heads, 1));
+    for (int i = 0; i < 3 && s->world > 1 && whole->part[i].data; i++) {
+        struct tensor *t = &part->part[i], *bias = &part->bias[i];
+        struct weight_shape shape = weight_shape_of(s->whole, whole->role, layer, i);
+        if (shape.cut == CUT_WHOLE)
+            continue;
+        int64_t n = t->shape[shape.axis];
+        struct range r = cut_range(s, shape.cut, layer, down, n);
+        if (i == 0)
+            part->start = r.begin, part->total = n;
+        if (shape.axis == 1) {
+            CHECK(shape.cut == CUT_FFN ||
+                  (r.begin % dtype_sum_block(t->dtype) == 0 && r.begin == segments(s, n, 1).begin));
+            cut_columns(t, r, scratch);
+            continue;
         }
-        return;
-    case WEIGHT_ATTN_GATE:
-        part->total = (int64_t)a->heads * a->head_dim;
-        r = heads(s, a, false, a->head_dim);
-        cut_rows(part, 0, r);
-        break;
-    case WEIGHT_QKV:
-        r = heads(s, a, false, a->head_dim);
-        cut_rows(part, 0, r);
-        for (int p = 1; p < 3 && part->part[p].data; p++)
-            cut_rows(part, p, heads(s, a, true, a->head_dim));
-        part->total = (int64_t)a->heads * a->head_dim;
-        break;
-    case WEIGHT_SINKS: cut_rows(part, 0, heads(s, a, false, 1)); return;
-    case WEIGHT_LATENT_Q:
-        part->total = (int64_t)a->heads * (a->nope_dim + a->rope_dim);
-        r = heads(s, a, false, a->nope_dim + a->rope_dim);
-        cut_rows(part, 0, r);
-        break;
-    case WEIGHT_LATENT_KEY:
-    case WEIGHT_LATENT_VALUE:
-        part->total = a->heads;
-        r = heads(s, a, false, 1);
-        cut_rows(part, 0, r);
-        break;
-    case WEIGHT_ATTN_OUT:
-        part->total = attn_out_size(a);
-        r = segments(s, part->total, dtype_sum_block(whole->part[0].dtype));
-        CHECK(r.begin == heads(s, a, false, attn_out_size(a) / a->heads).begin &&
-              r.end == heads(s, a, false, attn_out_size(a) / a->heads).end);
-        cut_columns(part, r, scratch);
-        break;
-    case WEIGHT_GATE_UP:
-        part->total = hidden;
-        r = segments(s, hidden, dtype_sum_block(down));
-        cut_rows(part, 0, r);
-        if (part->part[1].data)
-            cut_rows(part, 1, r);
-        break;
-    case WEIGHT_DOWN:
-        part->total = hidden;
-        r = segments(s, hidden, dtype_sum_block(down));
-        cut_columns(part, r, scratch);
-        break;
-    case WEIGHT_MIX_IN:
-    case WEIGHT_MIX_CONV:
-        part->total = mix_channels(x);
-        for (int i = 0; i < 3; i++)
-            if (x->kind != MIX_CONV && i < 2)
-                cut_mix(s, part, i, true, x->key_dim);
-            else
-                cut_mix(s, part, i, false, x->head_dim);
-        return;
-    case WEIGHT_MIX_GATE:
-        part->total = mix_values(x);
-        cut_mix(s, part, 0, false, x->head_dim);
-        cut_mix(s, part, 1, false, 1);
-        cut_mix(s, part, 2, false, 1);
-        return;
-    case WEIGHT_MIX_HEADS:
-        part->total = x->heads;
-        for (int i = 0; i < 3; i++)
-            cut_mix(s, part, i, false, 1);
-        return;
-    case WEIGHT_MIX_NORM:
-        if (x->kind == MIX_SSM)
-            cut_mix(s, part, 0, true, 1);
-        return;
-    case WEIGHT_MIX_OUT:
-        part->total = mix_values(x);
-        r = segments(s, part->total, dtype_sum_block(whole->part[0].dtype));
-        CHECK(r.begin == mix_heads(s, x).begin * x->head_dim && r.end == mix_heads(s, x).end * x->head_dim);
-        cut_columns(part, r, scratch);
-        break;
-    case WEIGHT_EXPERT_GATE_UP:
-    case WEIGHT_EXPERT_DOWN:
-        part->total = f->experts;
-        begin = backend_expert_bound(f->experts, COMM_MAX_SUM / s->world * s->rank);
-        end = backend_expert_bound(f->experts, COMM_MAX_SUM / s->world * (s->rank + 1));
-        r = (struct range){begin, end};
-        for (int p = 0; p < 2 && part->part[p].data; p++)
-            cut_rows(part, p, r);
-        break;
-    case WEIGHT_HEAD:
-        part->total = m->vocab;
-        backend_vocab_rows(m->vocab, s->rank, s->world, &begin, &end);
-        r = (struct range){begin, end};
-        cut_rows(part, 0, r);
-        break;
+        cut_rows(t, r);
+        if (bias->data)
+            cut_rows(bias, r);
     }
-    part->start = r.begin;
 }
 
 void shard_cut_adapter(const struct shard *s, int layer, enum adapter_target target, enum dtype down,
                        void *scratch, struct adapter_matrix *m) {
-    const struct attn_spec *a = model_attn(s->whole, layer);
-    bool columns = target == ADAPTER_OUT || target == ADAPTER_DOWN;
-    struct weight_desc w = {.part[0] = columns ? m->a : m->b};
-    struct range r;
+    struct weight_shape shape = adapter_target_shape(s->whole, layer, target);
+    struct tensor *t = shape.axis == 1 ? &m->a : &m->b;
+    struct range r = cut_range(s, shape.cut, layer, down, t->shape[shape.axis]);
     if (s->world == 1)
         return;
-    if (target == ADAPTER_OUT)
-        r = heads(s, a, false, attn_out_size(a) / a->heads);
-    else if (target == ADAPTER_GATE || target == ADAPTER_UP || target == ADAPTER_DOWN)
-        r = segments(s, model_ffn(s->whole, layer)->hidden, dtype_sum_block(down));
+    if (shape.axis == 1)
+        cut_columns(t, r, scratch);
     else
-        r = heads(s, a, target != ADAPTER_Q, a->head_dim);
-    if (columns)
-        cut_columns(&w, r, scratch);
-    else
-        cut_rows(&w, 0, r);
-    *(columns ? &m->a : &m->b) = w.part[0];
+        cut_rows(t, r);
 }

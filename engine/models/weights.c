@@ -1,4 +1,4 @@
-// See weights.h. Which tensors there are: architectures.c. Over 600 lines: a function for each part of a layer.
+// See weights.h. Which tensors there are: arch_slots.c; their shapes: weights.def.
 #include "weights.h"
 
 #include "architectures.h"
@@ -16,48 +16,27 @@ static const struct arch *arch_of(const struct model_config *c) {
     return a;
 }
 
-// How many weights of the model the slot stands for, at most.
-static int slot_count(const struct model_config *c, const struct weight_slot *s) {
-    bool of_heads = s->field == offsetof(struct layer, q_norm) || s->field == offsetof(struct layer, k_norm);
-    if (!arch_has_slot(arch_of(c), s) ||
-        (s->kind == SLOT_LAYER && of_heads && c->attn[0].qk_norm == QK_NORM_NONE))
-        return 0;
-    return s->kind == SLOT_MODEL ? 1 : c->num_layers;
-}
-
 static bool slot_in_layer(const struct model_config *c, const struct weight_slot *s, int layer) {
-    const struct ffn_spec *f = model_ffn(c, layer);
-    const struct mix_spec *m = model_mix(c, layer);
-    bool shared = f->experts > 0 && f->shared_hidden > 0;
     const struct attn_spec *a = model_attn(c, layer);
-    switch (s->of) {
-    case OF_ANY: return true;
-    case OF_ATTN: return a != NULL;
-    case OF_MIX: return m && (s->role != WEIGHT_MIX_NORM || m->kind != MIX_SSM || m->norm);
-    case OF_QK_NORM: return a && a->qk_norm != QK_NORM_NONE;
-    case OF_K_NORM: return a && a->qk_norm != QK_NORM_NONE && !a->shares_kv;
-    case OF_FFN: return f->hidden > 0;
-    case OF_DENSE: return f->experts == 0 && f->hidden > 0;
-    case OF_EXPERTS: return f->experts > 0;
-    case OF_SHARED: return shared;
-    case OF_SHARED_GATE: return shared && f->shared_gate;
-    case OF_SELECT_BIAS: return f->experts > 0 && f->select_bias;
-    case OF_Q_LATENT: return a && a->q_lora > 0;
-    case OF_NO_Q_LATENT: return a && a->q_lora == 0;
-    case OF_TYPES: return c->token_types > 0;
-    case OF_LATER: return layer > 0;
-    case OF_LAYER_EMBED: return c->layer_embed > 0;
-    case OF_LAYER_SCALE: return c->layer_scale;
+    bool qdown = a && a->q_lora > 0, experts = model_ffn(c, layer)->experts > 0, in = true;
+    switch (s->in) {
+    case LAYERS_ALL: break;
+    case LAYERS_LATER: in = layer > 0; break;
+    case LAYERS_QDOWN: in = qdown; break;
+    case LAYERS_NO_QDOWN: in = !qdown; break;
+    case LAYERS_EXPERTS: in = experts; break;
+    case LAYERS_DENSE: in = !experts; break;
     }
-    return false;
+    return in && weight_shape_of(c, s->role, layer, 0).ndim > 0;
 }
 
 // Goes on to the next layer that has a weight of the slot; from -1 to the first. false: there is none.
 static bool slot_next(const struct model_config *c, const struct weight_slot *s, int *layer) {
+    int end = !arch_has_slot(arch_of(c), s) ? 0 : weight_in_layers(s->role) ? c->num_layers : 1;
     do
         ++*layer;
-    while (*layer < slot_count(c, s) && !slot_in_layer(c, s, *layer));
-    return *layer < slot_count(c, s);
+    while (*layer < end && !slot_in_layer(c, s, *layer));
+    return *layer < end;
 }
 
 // The layer's slot of a role, or NULL.
@@ -70,91 +49,8 @@ static const struct weight_slot *layer_slot(const struct model_config *c, enum w
     return NULL;
 }
 
-static bool has_bias(const struct model_config *c, const struct weight_slot *s, int layer) {
-    switch (s->role) {
-    case WEIGHT_QKV: return model_attn(c, layer)->qkv_bias;
-    case WEIGHT_ATTN_OUT: return model_attn(c, layer)->out_bias;
-    case WEIGHT_GATE_UP: return model_ffn(c, layer)->in_bias;
-    case WEIGHT_DOWN: return model_ffn(c, layer)->out_bias;
-    case WEIGHT_NORM: return c->norm_bias && s->part[0].shape[0] == 'D';
-    case WEIGHT_EMBED_NORM: return c->norm_bias;
-    case WEIGHT_HEAD: return c->head_bias;
-    case WEIGHT_MIX_CONV: return model_mix(c, layer)->conv_bias;
-    case WEIGHT_ROUTER: return model_ffn(c, layer)->router_bias;
-    case WEIGHT_EXPERT_GATE_UP:
-    case WEIGHT_EXPERT_DOWN: return model_ffn(c, layer)->expert_bias;
-    default: return false;
-    }
-}
-
-// Of a type of its own, whatever matrices are loaded as.
-static bool is_routing(enum weight_role role) { // what becomes F32 of any floats
-    return role == WEIGHT_ROUTER || role == WEIGHT_STREAM_ROUTER || role == WEIGHT_STREAM_PREDICT ||
-           role == WEIGHT_STREAM_CORRECT;
-}
-static bool is_f32(enum weight_role role) {
-    return (weight_is_plain(role) && !is_routing(role)) || role == WEIGHT_SHARED_GATE;
-}
-
-// layer: of a weight outside the layers 0, which V and D do not ask for.
-static int64_t letter_size(const struct model_config *c, int layer, char letter) {
-    const struct attn_spec *a = model_attn(c, layer);
-    const struct mix_spec *m = model_mix(c, layer);
-    switch (letter) {
-    case 'V': return c->vocab;
-    case 'X': return c->positions;
-    case 'y': return c->token_types;
-    case 'D': return c->hidden;
-    case 'F': return model_ffn(c, layer)->hidden;
-    case 'S': return model_ffn(c, layer)->shared_hidden;
-    case 'G':
-        return model_ffn(c, layer)->experts > 0 ? model_ffn(c, layer)->shared_hidden
-                                                : model_ffn(c, layer)->hidden;
-    case 'E': return model_ffn(c, layer)->experts;
-    case 'd': return a->head_dim;
-    case 'H': return a->heads;
-    case 'k': return a->kv_heads;
-    case 'Q': return (int64_t)a->heads * a->head_dim;
-    case 'K': return (int64_t)a->kv_heads * a->head_dim;
-    case 'O': return attn_out_size(a);
-    case 'C': return a->kv_lora;
-    case 'U': return a->q_lora;
-    case 'N': return a->nope_dim;
-    case 'W': return a->v_dim;
-    case 'A': return a->kv_lora + a->rope_dim;
-    case 'P': return (int64_t)a->heads * (a->nope_dim + a->rope_dim);
-    case 'B': return (int64_t)a->heads * (a->nope_dim + a->v_dim);
-    case 'h': return m->heads;
-    case 'g': return m->groups;
-    case 'n': return (int64_t)m->groups * m->key_dim;
-    case 'v': return mix_values(m);
-    case 'p': return m->head_dim;
-    case 'm': return mix_values(m) / m->groups;
-    case 'r': return m->heads / m->groups;
-    case 't': return m->taps;
-    case 'l': return c->layer_embed;
-    case 'e': return c->layer_vocab;
-    case 's': return c->altup_streams;
-    case 'q': return (int64_t)c->altup_streams * c->altup_streams;
-    case 'R': return c->laurel_rank;
-    case 'L': return (int64_t)c->num_layers * c->layer_embed;
-    case '1': return 1;
-    }
-    return 0;
-}
-
-// The sizes of n letters together.
-static int64_t letter_sum(const struct model_config *c, int layer, const char *letters, int n) {
-    int64_t sum = 0;
-    for (int i = 0; i < n; i++)
-        sum += letter_size(c, layer, letters[i]);
-    return sum;
-}
-
-// A layer that shares keys and values has no part for them.
 static bool has_part(const struct model_config *c, const struct weight_slot *s, int part, int layer) {
-    return part < 3 && s->part[part].name &&
-           !(part > 0 && s->role == WEIGHT_QKV && model_attn(c, layer)->shares_kv);
+    return part < 3 && s->part[part].name && weight_shape_of(c, s->role, layer, part).ndim > 0;
 }
 
 // A tied head is the embedding; the one norm of a parallel block attention's; tied values are keys.
@@ -162,8 +58,8 @@ static const char *part_name(const struct model_config *c, const struct weight_s
                              int layer, char name[TENSOR_NAME_BYTES]) {
     if (s->role == WEIGHT_HEAD && c->tied)
         s = arch_slot(arch_of(c), WEIGHT_EMBED);
-    if (s->kind == SLOT_LAYER && s->field == offsetof(struct layer, ffn_norm) && c->block == BLOCK_ONE_NORM)
-        s = arch_slot_at(arch_of(c), offsetof(struct layer, attn_norm));
+    if (s->role == WEIGHT_FFN_NORM && c->block == BLOCK_ONE_NORM)
+        s = arch_slot(arch_of(c), WEIGHT_ATTN_NORM);
     if (s->role == WEIGHT_QKV && part == 2 && model_attn(c, layer)->tied_values)
         part = 1;
     return arch_tensor_name(s, part, bias, layer, name);
@@ -184,21 +80,59 @@ static bool is_fused(const struct model_config *c, const struct model_file *f, c
            model_file_find(f, part_name(c, s, FUSED_PART, false, layer, name));
 }
 
-// Which dimension of a part counts its rows, its bias's, too: the last but one of a matrix.
-static int row_dim(const struct weight_slot *s, int part) {
-    size_t n = strlen(s->part[part].shape);
-    return n > 1 ? (int)n - 2 : 0;
-}
-static int64_t part_rows(const struct model_config *c, const struct weight_slot *s, int part, int layer) {
-    return letter_size(c, layer, s->part[part].shape[row_dim(s, part)]);
+// Which dimension of a part counts its rows: the last but one of a matrix.
+static int row_dim(const struct weight_shape *s) { return s->ndim > 1 ? s->ndim - 2 : 0; }
+
+// Where the rows of a part are in its tensor, which has `turns` times as many as are counted here.
+struct rows_in {
+    int64_t before, rows, all, turns;
+};
+
+static bool is_listed(const struct weight_slot *s, int part) {
+    for (int i = 0; s->rows && i < s->rows->num; i++)
+        if (s->rows->of[i].role == s->role && s->rows->of[i].part == part)
+            return true;
+    return false;
 }
 
-// The rows before a part, where parts lie one after the other; before part 3: all.
-static int64_t rows_before(const struct model_config *c, const struct weight_slot *s, int part, int layer) {
-    int64_t rows = 0;
-    for (int p = 0; p < part && has_part(c, s, p, layer); p++)
-        rows += part_rows(c, s, p, layer);
-    return rows;
+// fused: in the tensor that has all parts; part FUSED_PART: of which only `all` counts.
+static struct rows_in find_rows(const struct model_config *c, const struct weight_slot *s, int part,
+                                bool fused, int layer) {
+    struct tensor_rows list = {{{s->role, part}}, 1, TURNS_NONE};
+    if (is_listed(s, part))
+        list = *s->rows;
+    else if (fused)
+        list = (struct tensor_rows){{{s->role, 0}, {s->role, 1}, {s->role, 2}}, 3, TURNS_NONE};
+    struct rows_in r = {.turns = list.turns == TURNS_OF_HEADS    ? model_attn(c, layer)->heads
+                                 : list.turns == TURNS_OF_GROUPS ? model_mix(c, layer)->groups
+                                                                 : 1};
+    for (int i = 0; i < list.num; i++) {
+        struct weight_shape shape = weight_shape_of(c, list.of[i].role, layer, list.of[i].part);
+        int64_t rows = shape.ndim > 0 ? shape.size[row_dim(&shape)] / r.turns : 0;
+        if (list.of[i].role == s->role && list.of[i].part == part)
+            r.before = r.all, r.rows = rows;
+        r.all += rows;
+    }
+    return r;
+}
+
+// The shape that the file's tensor must have.
+static struct tensor want_tensor(const struct model_config *c, const struct weight_slot *s, int part,
+                                 bool bias, int layer) {
+    bool fused = part == FUSED_PART;
+    struct weight_shape shape = weight_shape_of(c, s->role, layer, fused ? 0 : part);
+    struct rows_in rows = find_rows(c, s, part, fused, layer);
+    struct tensor want = {.ndim = shape.ndim - (bias && shape.ndim > 1)};
+    if (fused && s->split)
+        return latent_fused(model_attn(c, layer));
+    shape.size[row_dim(&shape)] = rows.all * rows.turns;
+    if (s->stacked)
+        want.ndim++, want.shape[0] = c->altup_streams - 1;
+    for (int i = 0; i < shape.ndim && i + s->stacked < want.ndim; i++)
+        want.shape[i + s->stacked] = shape.size[i];
+    if (!fused && s->part[part].column)
+        want.shape[want.ndim++] = 1;
+    return want;
 }
 
 static enum status check_part(const struct model_config *c, const struct model_file *f,
@@ -207,17 +141,7 @@ static enum status check_part(const struct model_config *c, const struct model_f
     part_name(c, s, part, bias, layer, ours);
     const struct model_tensor *t = model_file_find(f, ours);
     const char *name = model_file_label(f, ours, label);
-    const char *shape =
-        part == FUSED_PART && s->fused_shape ? s->fused_shape : s->part[part == FUSED_PART ? 0 : part].shape;
-    struct tensor want = {.ndim = (int)strlen(shape) - (bias && shape[1])};
-    for (int i = 0; i < want.ndim; i++)
-        want.shape[i] = letter_size(c, layer, shape[i]);
-    if (part == FUSED_PART && !s->fused_shape)
-        want.shape[row_dim(s, 0)] = rows_before(c, s, 3, layer);
-    else if (part != FUSED_PART && s->part[part].rows)
-        want.shape[0] = letter_sum(c, layer, s->part[part].rows, (int)strlen(s->part[part].rows));
-    if (part != FUSED_PART && s->part[part].stacked)
-        want = (struct tensor){.ndim = 3, .shape = {c->altup_streams - 1, want.shape[0], want.shape[1]}};
+    struct tensor want = want_tensor(c, s, part, bias, layer);
     shape_text(&want, expected, sizeof expected);
     if (!t)
         return model_file_bad(f, err, "tensor %s is missing, expected with shape (%s)", name, expected);
@@ -225,9 +149,10 @@ static enum status check_part(const struct model_config *c, const struct model_f
         shape_text(&t->view, found, sizeof found);
         return model_file_bad(f, err, "tensor %s has shape (%s), expected (%s)", name, found, expected);
     }
-    if ((bias || is_f32(s->role)) && t->view.dtype != DTYPE_F32)
+    enum weight_types types = weight_info(s->role)->types;
+    if ((bias || types == TYPES_F32) && t->view.dtype != DTYPE_F32)
         return model_file_bad(f, err, "tensor %s has type %s, expected F32", name, t->type_name);
-    if (is_routing(s->role) && (t->view.dtype == DTYPE_COUNT || !dtype_is_float(t->view.dtype)))
+    if (types == TYPES_FLOATS && (t->view.dtype == DTYPE_COUNT || !dtype_is_float(t->view.dtype)))
         return model_file_bad(f, err, "tensor %s has type %s, expected F32, F16 or BF16", name, t->type_name);
     if (!dtype_is_weight(t->view.dtype)) {
         char known[160] = "";
@@ -245,7 +170,7 @@ static enum status check_part(const struct model_config *c, const struct model_f
 static bool is_left_behind(const struct model_config *c, const struct tensor_place *at, int layer) {
     const struct attn_spec *a = model_attn(c, layer);
     return at->layer >= 0 && a && a->shares_kv &&
-           (at->slot->of == OF_K_NORM || (at->slot->role == WEIGHT_QKV && at->part > 0));
+           (at->slot->role == WEIGHT_K_NORM || (at->slot->role == WEIGHT_QKV && at->part > 0));
 }
 
 // Whether a model of this configuration has a tensor of this name. Those of layers behind the model's are nobody's
@@ -265,9 +190,8 @@ static bool is_expected(const struct model_config *c, const struct model_file *f
     bool there = is_fused(c, f, at.slot, layer) ? at.fused : at.part != FUSED_PART;
     char own[TENSOR_NAME_BYTES]; // that of an absent weight is another's
     if (at.part != FUSED_PART)
-        there &= slot_count(c, at.slot) > 0 &&
-                 !strncmp(part_name(c, at.slot, at.part, at.bias, layer, own), name.data, name.len);
-    return there && (!at.bias || has_bias(c, at.slot, layer));
+        there &= !strncmp(part_name(c, at.slot, at.part, at.bias, layer, own), name.data, name.len);
+    return there && (!at.bias || weight_shape_of(c, at.slot->role, layer, 0).bias);
 }
 
 static enum status check_slot(const struct model_config *c, const struct model_file *f,
@@ -275,7 +199,7 @@ static enum status check_slot(const struct model_config *c, const struct model_f
     bool fused = is_fused(c, f, s, layer);
     for (int p = fused ? FUSED_PART : 0; p < (fused ? 0 : 3) && (fused || has_part(c, s, p, layer)); p++)
         if (check_part(c, f, s, p, false, layer, err) ||
-            (has_bias(c, s, layer) && check_part(c, f, s, p, true, layer, err)))
+            (weight_shape_of(c, s->role, layer, 0).bias && check_part(c, f, s, p, true, layer, err)))
             return STATUS_FORMAT;
     return STATUS_OK;
 }
@@ -328,38 +252,30 @@ static struct row_runs find_part(const struct loader *l, const struct weight_slo
     bool fused = is_fused(l->whole, l->f, s, layer);
     struct model_tensor t =
         *model_file_find(l->f, part_name(l->whole, s, fused ? FUSED_PART : part, bias, layer, name));
-    const struct slot_part *p = &s->part[part];
-    int dim = row_dim(s, part);
-    if (fused && s->fused_shape)
+    struct weight_shape shape = weight_shape_of(l->whole, s->role, layer, part);
+    struct rows_in in = find_rows(l->whole, s, part, fused, layer);
+    int dim = row_dim(&shape);
+    if (fused && s->split)
         return (struct row_runs){t, 1, t.bytes};
-    if (p->stacked) {
+    if (s->stacked) {
         uint64_t n = (uint64_t)t.view.shape[0];
         t.bytes /= n;
         t.elements /= n;
-        t.offset += t.bytes * (uint64_t)p->at;
+        t.offset += t.bytes * (uint64_t)s->at;
         t.view =
             (struct tensor){.dtype = t.view.dtype, .ndim = 2, .shape = {t.view.shape[1], t.view.shape[2]}};
         return (struct row_runs){t, 1, t.bytes};
     }
-    uint64_t all = (uint64_t)t.view.shape[dim], outer = 1, rows = all, turn = all, before = 0;
+    uint64_t outer = 1, rows = (uint64_t)in.rows, turn = (uint64_t)in.all;
     for (int i = 0; i < dim; i++)
         outer *= (uint64_t)t.view.shape[i];
-    if (fused) {
-        rows = (uint64_t)part_rows(l->whole, s, part, layer);
-        before = (uint64_t)rows_before(l->whole, s, part, layer);
-    } else if (p->each) {
-        rows = (uint64_t)letter_size(l->whole, layer, p->each);
-        turn = rows * strlen(p->rows);
-        before = rows * (uint64_t)p->at;
-    } else if (p->rows) {
-        rows = (uint64_t)part_rows(l->whole, s, part, layer);
-        before = (uint64_t)letter_sum(l->whole, layer, p->rows, p->at);
-    }
-    uint64_t runs = outer * (all / turn), row_bytes = t.bytes / (outer * all);
-    t.offset += before * row_bytes;
+    uint64_t runs = outer * (uint64_t)in.turns, row_bytes = t.bytes / (runs * turn);
+    t.offset += (uint64_t)in.before * row_bytes;
     t.bytes = runs * rows * row_bytes;
-    t.elements = t.elements / (outer * all) * runs * rows;
-    t.view.shape[dim] = (int64_t)(runs * rows / outer);
+    t.elements = t.elements / turn * rows;
+    t.view.shape[dim] = (int64_t)rows * in.turns;
+    if (s->part[part].column)
+        t.view.ndim = 1, t.view.shape[1] = 0;
     return (struct row_runs){t, runs, turn * row_bytes};
 }
 
@@ -367,7 +283,7 @@ static uint64_t slot_bytes(const struct loader *l, const struct weight_slot *s, 
     uint64_t bytes = 0;
     for (int p = 0; has_part(l->whole, s, p, layer); p++) {
         bytes += padded(find_part(l, s, p, false, layer).t.bytes);
-        if (has_bias(l->whole, s, layer))
+        if (weight_shape_of(l->whole, s->role, layer, p).bias)
             bytes += padded(find_part(l, s, p, true, layer).t.bytes);
     }
     return bytes;
@@ -381,8 +297,9 @@ static enum dtype loaded_dtype(enum dtype t, enum dtype floats) {
 
 // The same by its role: a router is F32, whatever others are; FP8 that ranks would cut inside a block is BF16.
 static enum dtype slot_dtype(const struct loader *l, const struct weight_slot *s, const struct tensor *t) {
-    enum dtype to = is_f32(s->role) || is_routing(s->role) ? DTYPE_F32 : loaded_dtype(t->dtype, l->floats);
-    bool across = s->role == WEIGHT_ATTN_OUT || s->role == WEIGHT_DOWN || s->role == WEIGHT_MIX_OUT;
+    bool any = weight_info(s->role)->types == TYPES_ANY;
+    enum dtype to = any ? loaded_dtype(t->dtype, l->floats) : DTYPE_F32;
+    bool across = weight_shape_of(l->whole, s->role, 0, 0).axis == 1;
     int64_t piece = (int64_t)dtype_block(DTYPE_FP8) * l->targets[0].shard.world;
     return to == DTYPE_FP8 && across && t->shape[t->ndim - 1] % piece ? DTYPE_BF16 : to;
 }
@@ -431,7 +348,8 @@ static enum dtype down_dtype(const struct loader *l, const struct weight_slot *s
 }
 
 static enum status load_slot(struct loader *l, const struct weight_slot *s, int layer, struct err *err) {
-    struct weight_desc desc = {.role = s->role, .layer = s->kind == SLOT_MODEL ? -1 : layer};
+    bool in_layers = weight_in_layers(s->role);
+    struct weight_desc desc = {.role = s->role, .layer = in_layers ? layer : -1};
     unsigned char *at = l->buf, *converted = l->converted;
     enum status st;
     bool wanted = false;
@@ -446,12 +364,12 @@ static enum status load_slot(struct loader *l, const struct weight_slot *s, int 
         const struct model_tensor *t = &rows.t;
         if ((st = read_part(l, &rows, &at, &desc.part[p], err)))
             return st;
-        if (has_bias(l->whole, s, layer)) {
+        if (weight_shape_of(l->whole, s->role, layer, p).bias) {
             struct row_runs bias = find_part(l, s, p, true, layer);
             if ((st = read_part(l, &bias, &at, &desc.bias[p], err)))
                 return st;
         }
-        if (s->fused_shape && is_fused(l->whole, l->f, s, layer)) {
+        if (s->split && is_fused(l->whole, l->f, s, layer)) {
             latent_split(model_attn(l->whole, layer), s->role, &desc.part[p], converted);
             converted += padded(t->elements * sizeof(float));
         }
@@ -472,16 +390,14 @@ static enum status load_slot(struct loader *l, const struct weight_slot *s, int 
             continue;
         shard_layers(&target->shard, &first, &end);
         shard_cut(&target->shard, &desc, down_dtype(l, s, layer), l->part, &part);
-        part.layer = s->kind == SLOT_MODEL ? -1 : layer - first;
+        part.layer = in_layers ? layer - first : -1;
         const struct weight *w = l->ops->weight_load(target->dev, &part, err);
         if (!w) {
             struct text_view name = find_part(l, s, 0, false, layer).t.name;
             return err_set(err, STATUS_NOMEM, "%s: the device did not take tensor %.*s", l->f->name,
                            (int)name.len, name.data);
         }
-        struct model *m = target->model;
-        char *owner = s->kind == SLOT_MODEL ? (char *)m : (char *)&m->layers[layer - first];
-        memcpy(owner + s->field, &w, sizeof w);
+        *weight_at(target->model, s->role, layer - first, s->at) = w;
     }
     return STATUS_OK;
 }
@@ -500,17 +416,17 @@ static enum status make_buffers(struct loader *l, bool of_layers) {
     uint64_t largest = 0, split = 0;                        // bytes
     bool convert = l->floats != DTYPE_COUNT, widen = false; // widen: FP8
     for (int i = 0; i < num_arch_slots; i++)
-        for (int layer = -1; (arch_slots[i].kind != SLOT_MODEL) == of_layers &&
+        for (int layer = -1; weight_in_layers(arch_slots[i].role) == of_layers &&
                              slot_next(l->whole, &arch_slots[i], &layer);) {
             uint64_t bytes = slot_bytes(l, &arch_slots[i], layer);
             largest = bytes > largest ? bytes : largest;
-            convert |= is_routing(arch_slots[i].role) &&
+            convert |= weight_info(arch_slots[i].role)->types == TYPES_FLOATS &&
                        find_part(l, &arch_slots[i], 0, false, layer).t.view.dtype != DTYPE_F32;
             for (int p = 0; has_part(l->whole, &arch_slots[i], p, layer); p++) {
                 struct tensor t = find_part(l, &arch_slots[i], p, false, layer).t.view;
                 widen |= t.dtype == DTYPE_FP8 && slot_dtype(l, &arch_slots[i], &t) != DTYPE_FP8;
             }
-            if (arch_slots[i].fused_shape && is_fused(l->whole, l->f, &arch_slots[i], layer)) {
+            if (arch_slots[i].split && is_fused(l->whole, l->f, &arch_slots[i], layer)) {
                 uint64_t floats =
                     padded(find_part(l, &arch_slots[i], 0, false, layer).t.elements * sizeof(float));
                 split = floats > split ? floats : split;
@@ -574,8 +490,8 @@ enum status weights_load(const struct weights_target *targets, int num_targets, 
     bool ok = prepare(&l) == STATUS_OK;
     for (int i = 0; ok && i < num_arch_slots; i++) {
         const struct weight_slot *s = &arch_slots[i];
-        bool of_layers = s->kind != SLOT_MODEL;
-        if (i == 0 || of_layers != (s[-1].kind != SLOT_MODEL))
+        bool of_layers = weight_in_layers(s->role);
+        if (i == 0 || of_layers != weight_in_layers(s[-1].role))
             ok = make_buffers(&l, of_layers) == STATUS_OK;
         for (int layer = -1; ok && err->code == STATUS_OK && slot_next(l.whole, s, &layer);) {
             if (load_slot(&l, s, layer, err) != STATUS_OK)

@@ -119,7 +119,7 @@ struct weight *cpu_weight_load(struct device *dev, const struct weight_desc *des
         if (desc->bias[i].data)
             bytes += align64(experts * (size_t)(t->ndim == 1 ? cols : rows) * sizeof(float));
     }
-    if (desc->role == WEIGHT_ATTN_OUT || desc->role == WEIGHT_DOWN || desc->role == WEIGHT_MIX_OUT)
+    if (weight_shape_of(&dev->model, desc->role, desc->layer, 0).axis == 1)
         cut_segments(w, dev, desc);
     w->region = region_alloc(bytes);
     if (!w->region.data) {

@@ -31,19 +31,13 @@ void cuda_weight_free(struct device *dev, struct weight *w) {
     free(w);
 }
 
-static bool of_heads(enum weight_role role) {
-    return role == WEIGHT_LATENT_KEY || role == WEIGHT_LATENT_VALUE;
-}
-static bool of_experts(enum weight_role role) { // or heads, which multiply as they do
-    return role == WEIGHT_EXPERT_GATE_UP || role == WEIGHT_EXPERT_DOWN || of_heads(role);
-}
 // Rows of one expert, if the tensor is a stack of them.
 static int part_rows(const struct tensor *t) { return t->ndim > 1 ? (int)t->shape[t->ndim - 2] : 1; }
 static int part_stack(const struct tensor *t) { return t->ndim == 3 ? (int)t->shape[0] : 1; }
 static int part_cols(const struct tensor *t) { return (int)t->shape[t->ndim - 1]; }
 // Elements of its bias.
-static size_t part_biases(enum weight_role role, const struct tensor *t) {
-    return (size_t)(role == WEIGHT_NORM || role == WEIGHT_EMBED_NORM ? part_cols(t) : part_rows(t));
+static size_t part_biases(const struct tensor *t) {
+    return (size_t)(t->ndim == 1 ? part_cols(t) : part_rows(t));
 }
 
 static bool matrix_alloc(struct device *dev, struct cuda_matrix *m, enum dtype dtype, int rows, int cols,
@@ -190,7 +184,7 @@ static bool load_parts(struct device *dev, struct weight *w, const struct weight
 static bool load_bias(struct device *dev, struct weight *w, const struct weight_desc *desc, size_t *bytes) {
     size_t column = 0, all = 0, stack = (size_t)part_stack(&desc->part[0]); // a row of each expert
     for (int i = 0; i < 3 && desc->part[i].data; i++)
-        all += part_biases(desc->role, &desc->part[i]);
+        all += part_biases(&desc->part[i]);
     if (!desc->bias[0].data && !desc->bias[1].data && !desc->bias[2].data)
         return true;
     *bytes = stack * all * sizeof(float);
@@ -198,7 +192,7 @@ static bool load_bias(struct device *dev, struct weight *w, const struct weight_
     if (!w->bias)
         return false;
     for (int i = 0; i < 3 && desc->part[i].data; i++) {
-        size_t n = part_biases(desc->role, &desc->part[i]);
+        size_t n = part_biases(&desc->part[i]);
         for (size_t e = 0; desc->bias[i].data && e < stack; e++)
             rt_upload_now(dev->rt, w->bias + e * all + column, (const float *)desc->bias[i].data + e * n,
                           n * sizeof(float));
@@ -217,8 +211,8 @@ static int64_t columns_before(const struct cuda_matrix *m, int64_t total, int fi
 // With `--exact` the sums of ranks are the tree of one (README, rule 13), so a rank's columns must be whole
 // segments of it. False: they are not.
 static bool find_segments(const struct device *dev, struct weight *w, const struct weight_desc *desc) {
-    bool shared = desc->role == WEIGHT_ATTN_OUT || desc->role == WEIGHT_DOWN || desc->role == WEIGHT_MIX_OUT;
-    if (!shared || desc->total == 0 || !dev->exact)
+    bool columns = weight_shape_of(&dev->model, desc->role, desc->layer, 0).axis == 1;
+    if (!columns || desc->total == 0 || !dev->exact)
         return true;
     const struct peers *g = &dev->peers;
     const struct cuda_matrix *m = &w->matrix[0];
@@ -300,7 +294,7 @@ static void note_layout(struct device *dev, struct weight *w) {
         size_t all = (size_t)m->rows * (size_t)m->cols;
         dev->layouts |= 1u << m->layout;
         dev->act_dtypes[input] |= 1u << cuda_act_dtype_of(m->layout);
-        bool library = w->role != WEIGHT_HEAD && !of_experts(w->role); // a GEMM may be cuBLASLt's
+        bool library = w->role != WEIGHT_HEAD && w->num_experts == 0; // a GEMM may be cuBLASLt's
         if (m->layout > LAYOUT_F16 && library && all > dev->largest_quantised)
             dev->largest_quantised = all;
         m->e4m3 = library ? find_e4m3(dev, m, w->interleaved ? m->rows : w->rows[i]) : E4M3_NO;
@@ -328,12 +322,11 @@ struct weight *cuda_weight_load(struct device *dev, const struct weight_desc *de
     w->role = desc->role;
     size_t bytes = 0;
     bool ok;
-    w->num_experts = of_experts(desc->role) ? part_stack(&desc->part[0]) : 0;
+    w->num_experts = desc->part[0].ndim == 3 ? (int)desc->part[0].shape[0] : 0;
     if (weight_is_plain(desc->role) || desc->role == WEIGHT_EMBED || desc->role == WEIGHT_LAYER_EMBED ||
         desc->role == WEIGHT_STREAM_ROUTER)
         ok = load_table(dev, w, desc, &bytes);
-    else if (desc->role == WEIGHT_EXPERT_DOWN || of_heads(desc->role) ||
-             (desc->role == WEIGHT_EXPERT_GATE_UP && !desc->part[1].data))
+    else if (w->num_experts > 0 && !desc->part[1].data)
         ok = load_stack(dev, w, desc, &bytes);
     else if (desc->part[1].data && desc->part[0].dtype == desc->part[1].dtype &&
              (desc->role == WEIGHT_GATE_UP || desc->role == WEIGHT_EXPERT_GATE_UP))

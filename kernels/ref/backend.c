@@ -9,6 +9,7 @@
 #include "inspect.h"
 #include "log.h"
 #include "rope.h"
+#include "weight_check.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -139,6 +140,8 @@ static void ref_info(struct device *dev, struct device_info *info) {
 }
 
 static struct weight *ref_weight_load(struct device *dev, const struct weight_desc *desc, struct err *err) {
+    if (!weight_check(&dev->model, desc, err))
+        return NULL;
     struct weight *w = calloc(1, sizeof *w);
     if (!w) {
         err_set(err, STATUS_NOMEM, "no memory for a weight");
@@ -148,16 +151,9 @@ static struct weight *ref_weight_load(struct device *dev, const struct weight_de
     w->total = desc->total;
     for (int i = 0; i < 3 && desc->part[i].data; i++) {
         const struct tensor *t = &desc->part[i];
-        int64_t rows = 1, cols = t->ndim > 0 ? t->shape[t->ndim - 1] : 0;
+        int64_t rows = 1, cols = t->shape[t->ndim - 1];
         for (int d = 0; d < t->ndim - 1; d++) // of all experts
             rows *= t->shape[d];
-        if (t->ndim < 1 || t->ndim > 3 || rows < 1 || cols < 1 || rows > INT32_MAX || cols > INT32_MAX ||
-            !dtype_is_weight(t->dtype) || cols % dtype_block(t->dtype) != 0) {
-            err_set(err, STATUS_INVALID, "weight part %d: %lld x %lld %s cannot be loaded", i,
-                    (long long)rows, (long long)cols, dtype_name(t->dtype));
-            weight_free(w);
-            return NULL;
-        }
         size_t bytes = (size_t)rows * (size_t)cols * sizeof(float),
                bias = desc->bias[i].data ? sizeof(float) : 0;
         for (int d = 0; d < desc->bias[i].ndim; d++)

@@ -21,8 +21,6 @@ static const struct weight *load(struct device *dev, enum weight_role role, int 
     struct err err = {0};
     for (int i = 0; i < n; i++)
         w.part[i] = (struct tensor){pattern, type, 2, {rows[i], cols}};
-    if (role == WEIGHT_NORM)
-        w.part[0].ndim = 1, w.part[0].shape[0] = cols;
     const struct weight *loaded = backend_cuda.weight_load(dev, &w, &err);
     if (!loaded)
         fprintf(stderr, "%s\n", err.msg);
@@ -107,17 +105,18 @@ static struct instance *open_model(const struct model_shape *s, enum dtype type,
                                    .ffn = *model_ffn(&f->config, l),
                                    .kv_layer = f->config.layers[l].kv_layer};
         struct layer *to = &layers[l];
-        ok = (to->attn_norm = load(in->dev, WEIGHT_NORM, l, DTYPE_F32, 1, &one, s->hidden, norm.data)) &&
+        ok = (to->attn_norm = load(in->dev, WEIGHT_ATTN_NORM, l, DTYPE_F32, 1, &one, s->hidden, norm.data)) &&
              (to->qkv = load(in->dev, WEIGHT_QKV, l, type, 3, (int[]){q, kv, kv}, s->hidden, w)) &&
              (to->attn_out = load(in->dev, WEIGHT_ATTN_OUT, l, type, 1, &s->hidden, q, w)) &&
-             (to->ffn_norm = load(in->dev, WEIGHT_NORM, l, DTYPE_F32, 1, &one, s->hidden, norm.data)) &&
+             (to->ffn_norm = load(in->dev, WEIGHT_FFN_NORM, l, DTYPE_F32, 1, &one, s->hidden, norm.data)) &&
              (to->gate_up =
                   load(in->dev, WEIGHT_GATE_UP, l, type, 2, (int[]){s->ffn, s->ffn}, s->hidden, w)) &&
              (to->down = load(in->dev, WEIGHT_DOWN, l, type, 1, &s->hidden, s->ffn, w));
     }
-    ok = ok &&
-         (in->model.out_norm = load(in->dev, WEIGHT_NORM, -1, DTYPE_F32, 1, &one, s->hidden, norm.data)) &&
-         (in->model.head = load(in->dev, WEIGHT_HEAD, -1, type, 1, &s->vocab, s->hidden, pattern.data));
+    ok =
+        ok &&
+        (in->model.out_norm = load(in->dev, WEIGHT_OUT_NORM, -1, DTYPE_F32, 1, &one, s->hidden, norm.data)) &&
+        (in->model.head = load(in->dev, WEIGHT_HEAD, -1, type, 1, &s->vocab, s->hidden, pattern.data));
     free((void *)(uintptr_t)pattern.data);
     free((void *)(uintptr_t)embed.data);
     free((void *)(uintptr_t)norm.data);

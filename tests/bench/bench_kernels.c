@@ -105,7 +105,7 @@ static void open_bench(struct bench *b, enum dtype dtype, int threads, const cha
                                  .max_rows = MAX_SEQS,
                                  .max_context = CONTEXT,
                                  .num_blocks = CONTEXT / BLOCK * MAX_SEQS};
-    struct weight_desc norm_desc = {.role = WEIGHT_NORM};
+    struct weight_desc norm_desc = {.role = WEIGHT_ATTN_NORM};
     struct err err = {0};
     float ones[HIDDEN];
     for (int i = 0; i < HIDDEN; i++)

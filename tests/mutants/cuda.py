@@ -325,7 +325,7 @@ ROWS = [
     (CUDA % "mix.cu", "        __syncthreads(); // others' copies have landed, and the rows before have been read\n", "", "test_emu_mix", "test_layers"),  # recurrent: copies of other warps are not waited for
     (CUDA % "mix.cu", "rows + next % (2 * MIX_AHEAD), a,", "rows + first % (2 * MIX_AHEAD), a,", "test_emu_mix", "test_layers"),  # recurrent: rows that are read are overwritten
     (CUDA % "backend.c", "m->kv_layers + m->state_layers < 1", "m->kv_layers < 1", "test_emu_ranks_mix"),  # recurrent: a stage without attention is refused
-    (CUDA % "weight.c", " || desc->role == WEIGHT_MIX_OUT;", ";", "test_emu_ranks_mix"),  # recurrent: a rank's segments are its own
+    (CUDA % "weight.c", "desc->layer, 0).axis == 1;", "desc->layer, 0).axis == 1 && desc->role != WEIGHT_MIX_OUT;", "test_emu_ranks_mix"),  # recurrent: a rank's segments are its own
     (CUDA % "kv.c", ".num = arrays,", ".num = dev->model.kv_layers,", "test_emu_steps"),  # a page is copied without its values
     (CUDA % "kv.c", "for (int s = 0; dev->scales && s < dev->model.num_attn; s++)", "for (int s = 0; s < 0; s++)", "test_emu_steps"),  # and without the scales of int8
     (CUDA % "kv.c", "return cuda_kv_page_arrays(dev) / attn_kv_places(model_attn(m, i));", "return cuda_kv_page_arrays(dev);", "test_emu_kinds"),  # pages of layers that keep more lie elsewhere

@@ -83,12 +83,12 @@ ROWS = [
     (RANKS, "    if (k->world)\n        k->world->ops->abort(k->world, why);\n", "", "test_ranks"),  # other stages wait for a dead one
     (ANSWERS, "size_t n = num_top(&step->rows[i]), first = i * MAX_TOP_LOGPROBS;",
               "size_t n = num_top(&step->rows[i]), first = 0;", "test_ranks"),  # every row has the first's alternatives
-    (WEIGHTS, "(char *)&m->layers[layer - first];", "(char *)&m->layers[layer % m->config.num_layers];",
+    (WEIGHTS, "s->role, layer - first, s->at)", "s->role, layer % target->model->config.num_layers, s->at)",
               "test_ranks"),  # layers of unequal stages in other places
     (SHARD, "int64_t first = (int64_t)num * s->rank / s->world;", "int64_t first = (int64_t)each * s->rank % num;",
             "test_shard"),  # a copied kv head is another's
-    (SHARD, "        bias->data = (const float *)bias->data + r.begin * rows;\n", "", "test_shard"),  # every rank has the first biases
-    (SHARD, "r = segments(s, hidden, dtype_sum_block(down));\n        cut_rows", "r = segments(s, hidden, 1);\n        cut_rows",
+    (SHARD, "            cut_rows(bias, r);\n", "            bias->shape[0] = r.end - r.begin;\n", "test_shard"),  # every rank has the first biases
+    (SHARD, "cut_range(s, shape.cut, layer, down, n);", "cut_range(s, shape.cut, layer, shape.axis ? down : DTYPE_F32, n);",
             "test_ranks"),  # gate is cut elsewhere than down
     (SHARD, "if (attn_out_size(a) % (b->attn * world) != 0)", "if (false)", "test_shard"),  # cut inside a block
     (SHARD, "if (hidden > 0 && num_blocks(hidden, b->down) < world)", "if (false)", "test_shard"),  # a rank without a part
@@ -195,20 +195,20 @@ ROWS = [
     ("engine/models/hf/recipe.c", "case ROWS_ODD: return 2 * r + 1;", "case ROWS_ODD: return 2 * r;", "test_folder_quant"),  # gpt-oss: up is gate
     ("engine/models/hf/dequantize.c", "raw[8 + i / 2] >> shift", "raw[i / 2 + 1] >> shift", "test_folder_quant"),  # the second half of a block from elsewhere
     ("engine/models/hf/layout.c", "s->ndim == 1 || p->bias ? s->ndim", "s->ndim == 1 ? s->ndim", "test_folder_quant"),  # every second expert's biases
-    (WEIGHTS, "before = rows * (uint64_t)p->at;", "before = 0;", "test_json_arch"),  # the queries are the gate, too
+    (WEIGHTS, "r.before = r.all, r.rows = rows;", "r.rows = rows;", "test_json_arch"),  # the queries are the gate, too
     (CPU, "if (layer->attn.gate)\n        pool_run", "if (false)\n        pool_run", "test_json_arch"),  # the output is not gated
     (SHARD, "return (struct range){h.begin / of_group,", "return (struct range){0,", "test_shard"),  # the groups of ranks before, too
     ("engine/models/config_mix.c", "(int64_t)m->groups * m->key_dim > 1 << 22", "false", "test_recurrent_config"),  # keys of any size
     ("engine/settings.c", "(states / token + 15) / 16 * 16", "states / token / 16 * 16", "test_json_arch"),  # pages of states are larger than keys
     (MIX, "c.out_gate = in + channels;", "c.out_gate = in;", "test_mix"),  # the gates change places
     (CPU_KV, "kv_page(dev, from), kv_page_bytes(dev));", "kv_page(dev, from), (size_t)dev->model.kv_layers * kv_vectors(dev) * kv_half_elems(dev) * kv_elem_bytes(dev));", "test_mix"),  # a snapshot has keys' bytes only
-    (SHARD, "cut_mix(s, part, i, true, x->key_dim);", "cut_mix(s, part, i, false, x->key_dim);", "test_shard"),  # rows of heads for groups
+    (SHARD, "r = groups ? mix_groups(s, m) : mix_heads(s, m);", "r = mix_heads(s, m);", "test_shard"),  # rows of heads for groups
     (SHARD, "layer->state_layer = (uint16_t)own->groups[layer->state_group].num_layers++;", "", "test_shard"),  # places of other stages
     (KV_LAYERS, "if (n % c->state_layers == 0)", "if (n == 0)", "test_kv_layers"),  # states beyond the page
-    (WEIGHTS, "case OF_ATTN: return a != NULL;", "case OF_ATTN: return true;", "test_recurrent_config"),  # tensors of both kinds in every layer
+    ("include/weight_table.h", "model_attn(model, l) : &no_attn;", "model_attn(model, l) : &model->attn[0];", "test_recurrent_config"),  # tensors of both kinds in every layer
     ("engine/models/config_attn.c", "r->recurrent[i] = v == 0 && !r->ffn_alone[i];", "", "test_recurrent_config"),  # every layer attends
-    (QUANTIZE, "weight_is_plain(at.slot->role) || ", "", "test_recurrent_config"),  # convolutions are quantised
-    (WEIGHTS, "= is_f32(s->role) ||", "=", "test_weights"),  # norms converted, too
+    (QUANTIZE, "weight_info(at.slot->role)->types != TYPES_ANY", "false", "test_recurrent_config"),  # convolutions are quantised
+    (WEIGHTS, "any ? loaded_dtype(t->dtype, l->floats) : DTYPE_F32", "any ? t->dtype : loaded_dtype(t->dtype, l->floats)", "test_weights"),  # norms converted, too
     (BATCH, "- p->frequency_penalty * (float)c->output", "", "test_penalties"),  # an occurrence counts for nothing
     (BATCH, ".div = p->repetition_penalty", ".div = 1", "test_penalties"),  # repetition goes unpunished
     (BATCH, ".div = 1, .add = r->bias[i].add", ".div = 1, .add = -r->bias[i].add", "test_penalties"),  # bias turned round

@@ -10,6 +10,7 @@ POOL = "kernels/cpu/pool.c"
 CPU = "kernels/cpu/cpu.c"
 CPU_DEVICE = "kernels/cpu/device.h"
 MODEL_H = "include/model.h"
+TABLE = "include/weights.def"
 ATTENTION = "kernels/cpu/attention.c"
 ROPE = "kernels/rope.c"
 REF = "kernels/ref/backend.c"
@@ -120,7 +121,7 @@ ROWS = [
     (CPU, "x[i] += job->bias[i];", "x[i] -= job->bias[i];", "test_json_arch"),  # the bias of what is scaled subtracted
     (CPU, "resid[i] += scale * x[i];", "resid[i] += x[i];", "test_json_arch"),  # no residual scale
     (CPU, "row[i] *= scale;", "row[i] /= scale;", "test_json_arch"),  # the embedding is scaled the other way
-    (WEIGHTS, "t.offset += before * row_bytes;", "", "test_json_arch"),  # every part is the fused tensor's first
+    (WEIGHTS, "t.offset += (uint64_t)in.before * row_bytes;", "", "test_json_arch"),  # every part is the fused tensor's first
     (WEIGHTS, "there && (!at.bias", "true && (!at.bias", "test_model_config"),  # parts and the fused tensor side by side
     ("engine/engine.c", "> e->model.ropes[i].original_context)", "< e->model.ropes[i].original_context)", "test_json_arch"),  # the other factors of LongRoPE
     (BODY_SOFTMAX, "s = tanh_v16(v16_mul(s, v16_set1(c->inner)));", "s = v16_mul(s, v16_set1(c->inner));", "test_json_arch"),  # scores without their cap
@@ -134,7 +135,7 @@ ROWS = [
     (EXPERTS, "            r->weights[i] = 1;\n", "", "test_experts"),  # but twice
     (EXPERTS, "        if (f->gating != GATING_SOFTMAX)\n", "", "test_experts"),  # groups of DeepSeek V2
     (CONFIG_EXPERTS, "        e->gating = GATING_SIGMOID;\n", "        ;\n", "test_json_arch"),  # old files of V3
-    ("engine/models/arch_slots.c", """{"ssm_ba", "hD", .rows = "hh", .at = 1, .each = 'r'}""", """{"ssm_ba", "hD", .rows = "hh", .at = 1, .each = 'h'}""", "test_json_arch"),  # not group by group
+    ("engine/models/arch_slots.c", "2, TURNS_OF_GROUPS}", "2, TURNS_NONE}", "test_json_arch"),  # not group by group
     (EXPERTS, "at > 0 && score[e] > score[best[at - 1]]", "at > 0 && score[e] >= score[best[at - 1]]", "test_experts"),  # of equal scores the higher id
     (EXPERTS, "    sort_ids(experts, k);\n", "", "test_experts"),  # experts are summed by their scores
     (EXPERTS, "choose(best, 2, score + g * size, size, NULL);", "choose(best, 1, score + g * size, size, NULL), best[1] = 0;",
@@ -182,7 +183,7 @@ ROWS = [
     (CONFIG_ATTN, "if (apart && (a->head_dim != a->kv_lora + a->rope_dim || h->value_dim != a->kv_lora)) {", "if (false) {",
         "test_expert_config"),  # sizes of the cache that disagree
     (CONFIG_ATTN, "a->nope_dim < 1 || a->rope_dim % 2 != 0", "a->nope_dim < 0", "test_expert_config"),  # keys that rotate whole, and odd ones
-    (WEIGHTS, "case OF_SELECT_BIAS: return f->experts > 0 && f->select_bias;", "case OF_SELECT_BIAS: return f->experts > 0;",
+    (TABLE, "VECTOR(WHOLE, ffn->select_bias ? ffn->experts : 0)", "VECTOR(WHOLE, ffn->experts)",
         "test_expert_config"),  # a bias that older files lack
     (CONFIG_ATTN, "r->recurrent[i] = v == 0 && !r->ffn_alone[i];", "r->recurrent[i] = v == 0;", "test_recurrent_config"),  # a feed-forward with a state
     (CONFIG, "c->ffn[i].hidden != ffn->hidden ||", "false ||", "test_recurrent_config"),  # all layers have a feed-forward, or none
@@ -205,12 +206,10 @@ ROWS = [
     (CPU, "layer->down, layer->ffn_post_norm, step);", "layer->down, layer->attn_post_norm, step);", "test_canonical"),  # the norm of another sublayer
     (ATTENTION, "job->sinks[h] * LOG2_E, 1, no_values", "job->sinks[h], 1, no_values", "test_canonical"),  # sinks are no powers of 2
     (ATTENTION, "finish_query(job, head, results(dev)", "finish_query(job, 0, results(dev)", "test_ops"),  # of split sequences all heads have the first sink
-    (SHARD, "case WEIGHT_SINKS: cut_rows(part, 0, heads(s, a, false, 1)); return;",
-            "case WEIGHT_SINKS: cut_rows(part, 0, (struct range){0, a->heads / s->world}); return;", "test_ranks"),  # all ranks have the first one's sinks
-    (SHARD, "r = heads(s, a, false, a->head_dim);\n        cut_rows(part, 0, r);\n        break;",
-            "r = (struct range){0, part->total / s->world};\n        cut_rows(part, 0, r);\n        break;", "test_ranks"),  # and its gate
+    (SHARD, "num = a->heads, r = heads(s, a->heads);", "num = a->heads, r = (struct range){0, num / s->world};",
+            "test_ranks"),  # all ranks have the first one's heads, sinks and gate
     (ROPE, "r->fine_ramp ? high : ceil(high)", "ceil(high)", "test_json_arch"),  # gpt-oss: the ramp of YaRN ends at a whole pair
-    (SHARD, "heads(s, a, whole->part[0].shape[0] != a->heads, 1)", "heads(s, a, false, 1)", "test_ranks"),  # norms of more heads than kv heads
+    (TABLE, "HEAD_NORM(KV_HEADS, kv_heads)", "HEAD_NORM(HEADS, kv_heads)", "test_ranks"),  # norms of more heads than kv heads
     (WEIGHTS, "!strncmp(part_name(c, at.slot, at.part, at.bias, layer, own), name.data, name.len)", "true", "test_model_config"),  # a norm that nothing reads
     (CONFIG, "r->arch->one_norm == ALWAYS ||", "", "test_model_config"),  # Cohere with a norm of the feed-forward
     (CONFIG, "r->arch->window_rope && windowed;", "0;", "test_json_arch"),  # layers with a window rotate as the others
@@ -241,7 +240,7 @@ ROWS = [
     (CONFIG_STREAMS, "r->deviations[i] = r->sparse[i] ? v : 0;", "r->deviations[i] = 0;", "test_json_arch"),  # gates are cut at their mean
     (CONFIG_STREAMS, "|| fabsf(v) <= 100)", "|| v <= 1e6f)", "test_model_config"),  # a cut that no gate reaches
     (CONFIG_ATTN, "    if (r->h.shared_kv == v)\n", "    if (true)\n", "test_model_config"),  # half a layer shares keys
-    (WEIGHTS, "        t.offset += t.bytes * (uint64_t)p->at;\n", "", "test_json_arch"),  # one matrix for all streams
+    (WEIGHTS, "        t.offset += t.bytes * (uint64_t)s->at;\n", "", "test_json_arch"),  # one matrix for all streams
     ("engine/models/hf/config_layers.c", "erfc(-middle / sqrt(2)) / 2 < p", "erfc(-middle) / 2 < p", "test_json_arch"),  # another normal distribution
     (BODY, "        v = n - i < LANES ? v16_keep(v, 0, n - i, zero) : v;\n        squares", "        squares", "test_kernels"),  # a mean beyond the row
     (REF, "if (slots[t] < 0 || a->shares_kv)", "if (slots[t] < 0)", "test_json_arch"),  # keys that the layer has not
@@ -299,7 +298,7 @@ ROWS = [
     (KV_LAYERS, "num_layers++ * k.places[kind]);", "num_layers++);", "test_kv_layers"),  # layers of two places overlap
     (SHARD, "num_layers++ * places);", "num_layers++);", "test_shard"),  # in a stage, too
     (SHARD, "(own->groups[layer->kv_group].num_layers++ *", "(own->kv_layers *", "test_shard"),  # groups of a stage share places
-    (WEIGHTS, "case WEIGHT_QKV: return model_attn(c, layer)->qkv_bias;", "case WEIGHT_QKV: return false;", "test_model_config"),  # biases left in the file
+    (TABLE, "LAYER_WEIGHT(QKV, qkv, MATRIX, ANY, attn->qkv_bias,", "LAYER_WEIGHT(QKV, qkv, MATRIX, ANY, false,", "test_model_config"),  # biases left in the file
     (REF_OPS, "(float)(int8_t)block[192 + k / 16]",
             "(float)block[192 + k / 16]", "test_quants"),  # Q6_K's scales without a sign
     (DECODE, "b->d_min = -load_half(p + 2);", "b->d_min = load_half(p + 2);", "test_quants"),  # Q4_1's minimum is taken off

@@ -120,8 +120,6 @@ static inline float *group_maxima(const float *logits, int rows, int vocab, int 
     return max;
 }
 
-enum { FIXTURE_OWN_NORMS = 4 }; // of a layer with ffn_spec.own_norms
-
 struct fixture {
     struct model_config config;
     int num_weights;
@@ -134,17 +132,16 @@ static inline void fixture_add(struct fixture *f, enum weight_role role, int lay
     memset(w, 0, sizeof *w);
     w->role = role;
     w->layer = layer;
+    bool norm = strstr(weight_info(role)->name, "norm") || role == WEIGHT_STREAM_SCALE;
     for (int i = 0; i < n; i++) {
-        bool norm = role == WEIGHT_NORM || role == WEIGHT_EMBED_NORM;
-        int num_biases = norm ? cols : rows[i];
+        bool vector = weight_shape_of(&f->config, role, layer, i).ndim == 1;
+        int num_biases = vector ? cols : rows[i];
         float scale = role == WEIGHT_SINKS ? 8 : 1.7f / sqrtf((float)cols);
         w->part[i] = random_tensor(dtype, rows[i], cols, scale);
-        if (norm) {
-            w->part[i].ndim = rows[i] > 1 ? 2 : 1;
-            w->part[i].shape[0] = rows[i] > 1 ? rows[i] : cols;
-            for (int c = 0; c < rows[i] * cols; c++)
-                ((float *)(uintptr_t)w->part[i].data)[c] = 1 + 0.3f * random_float();
-        }
+        if (vector)
+            w->part[i].ndim = 1, w->part[i].shape[0] = cols;
+        for (int c = 0; norm && c < rows[i] * cols; c++)
+            ((float *)(uintptr_t)w->part[i].data)[c] = 1 + 0.3f * random_float();
         if (bias) {
             w->bias[i] = random_tensor(DTYPE_F32, 1, num_biases, 0.5f);
             w->bias[i].ndim = 1;
@@ -273,18 +270,12 @@ static inline void fixture_add_experts(struct fixture *f, const struct ffn_spec 
                                        enum dtype dtype, int D) {
     int E = s->experts, F = s->hidden, in = E * F, out = E * D, one = 1;
     fixture_add(f, WEIGHT_ROUTER, layer, DTYPE_F32, 1, &E, D, s->router_bias);
-    if (s->select_bias) {
+    if (s->select_bias)
         fixture_add(f, WEIGHT_SELECT_BIAS, layer, DTYPE_F32, 1, &one, E, false);
-        f->weights[f->num_weights - 1].part[0].ndim = 1, f->weights[f->num_weights - 1].part[0].shape[0] = E;
-    }
-    if (s->expert_scale) {
+    if (s->expert_scale)
         fixture_add(f, WEIGHT_EXPERT_SCALE, layer, DTYPE_F32, 1, &one, E, false);
-        f->weights[f->num_weights - 1].part[0].ndim = 1, f->weights[f->num_weights - 1].part[0].shape[0] = E;
-    }
-    if (s->shared_gate) {
+    if (s->shared_gate)
         fixture_add(f, WEIGHT_SHARED_GATE, layer, DTYPE_F32, 1, &one, D, false);
-        f->weights[f->num_weights - 1].part[0].ndim = 1, f->weights[f->num_weights - 1].part[0].shape[0] = D;
-    }
     fixture_add(f, WEIGHT_EXPERT_GATE_UP, layer, fixture_dtype(dtype, D), s->no_gate ? 1 : 2, (int[]){in, in},
                 D, s->expert_bias);
     fixture_stack(f, E);
@@ -298,10 +289,10 @@ static inline void fixture_add_latent(struct fixture *f, const struct attn_spec 
     int vector = a->head_dim, U = a->q_lora, q = a->heads * (a->nope_dim + a->rope_dim), in = U > 0 ? U : D,
         key = a->heads * a->kv_lora, value = a->heads * a->v_dim, one = 1;
     fixture_add(f, WEIGHT_LATENT, layer, fixture_dtype(dtype, D), 1, &vector, D, false);
-    fixture_add(f, WEIGHT_NORM, layer, DTYPE_F32, 1, &one, a->kv_lora, false);
+    fixture_add(f, WEIGHT_LATENT_NORM, layer, DTYPE_F32, 1, &one, a->kv_lora, false);
     if (U > 0) {
         fixture_add(f, WEIGHT_LATENT_QDOWN, layer, fixture_dtype(dtype, D), 1, &U, D, false);
-        fixture_add(f, WEIGHT_NORM, layer, DTYPE_F32, 1, &one, U, false);
+        fixture_add(f, WEIGHT_LATENT_QNORM, layer, DTYPE_F32, 1, &one, U, false);
     }
     fixture_add(f, WEIGHT_LATENT_Q, layer, fixture_dtype(dtype, in), 1, &q, in, false);
     fixture_add(f, WEIGHT_LATENT_KEY, layer, fixture_dtype(dtype, a->nope_dim), 1, &key, a->nope_dim, false);
@@ -319,23 +310,23 @@ static inline void fixture_add_layer_out(struct fixture *f, int layer, enum dtyp
     if (P > 0) {
         fixture_add(f, WEIGHT_EMBED_GATE, layer, of_d, 1, &P, D, false);
         fixture_add(f, WEIGHT_EMBED_OUT, layer, fixture_dtype(dtype, P), 1, &D, P, false);
-        fixture_add(f, WEIGHT_NORM, layer, DTYPE_F32, 1, &one, D, m->norm_bias);
+        fixture_add(f, WEIGHT_EMBED_OUT_NORM, layer, DTYPE_F32, 1, &one, D, m->norm_bias);
     }
     if (m->layer_scale)
         fixture_add(f, WEIGHT_LAYER_SCALE, layer, DTYPE_F32, 1, &one, 1, false);
     if (N == 0)
         return;
-    fixture_add(f, WEIGHT_NORM, layer, DTYPE_F32, 1, &one, D, false);
+    fixture_add(f, WEIGHT_STREAM_NORM, layer, DTYPE_F32, 1, &one, D, false);
     fixture_add(f, WEIGHT_STREAM_ROUTER, layer, DTYPE_F32, 1, &N, D, false);
     float *router = (float *)(uintptr_t)f->weights[f->num_weights - 1].part[0].data;
     for (int i = 0; i < N * D; i++)
         router[i] *= (float)D; // its product is divided by that
     fixture_add(f, WEIGHT_STREAM_PREDICT, layer, DTYPE_F32, 1, &all, N, false);
     fixture_add(f, WEIGHT_STREAM_CORRECT, layer, DTYPE_F32, 1, &N, N, false);
-    fixture_add(f, WEIGHT_NORM, layer, DTYPE_F32, 1, &one, D, false);
+    fixture_add(f, WEIGHT_STREAM_SCALE, layer, DTYPE_F32, 1, &one, D, false);
     fixture_add(f, WEIGHT_LAUREL_LEFT, layer, of_d, 1, &R, D, false);
     fixture_add(f, WEIGHT_LAUREL_RIGHT, layer, fixture_dtype(dtype, R), 1, &D, R, false);
-    fixture_add(f, WEIGHT_NORM, layer, DTYPE_F32, 1, &one, D, m->norm_bias);
+    fixture_add(f, WEIGHT_LAUREL_NORM, layer, DTYPE_F32, 1, &one, D, m->norm_bias);
 }
 
 static inline struct fixture *fixture_of(const struct model_config *m, enum dtype dtype) {
@@ -355,7 +346,7 @@ static inline struct fixture *fixture_of(const struct model_config *m, enum dtyp
         int P = m->layer_embed, all = m->num_layers * P;
         fixture_add(f, WEIGHT_LAYER_EMBED, -1, fixture_dtype(dtype, all), 1, &m->layer_vocab, all, false);
         fixture_add(f, WEIGHT_LAYER_EMBED_IN, -1, of_d, 1, &all, D, false);
-        fixture_add(f, WEIGHT_NORM, -1, DTYPE_F32, 1, &one, P, m->norm_bias);
+        fixture_add(f, WEIGHT_LAYER_EMBED_NORM, -1, DTYPE_F32, 1, &one, P, m->norm_bias);
     }
     for (int i = 0; i < 2 * (m->altup_streams - 1); i++)
         fixture_add(f, i % 2 ? WEIGHT_STREAM_OUT : WEIGHT_STREAM_IN, -1, of_d, 1, &D, D, false);
@@ -365,16 +356,16 @@ static inline struct fixture *fixture_of(const struct model_config *m, enum dtyp
         int q = attn_out_size(a), kv = a->kv_heads * a->head_dim;
         int F = ffn->experts > 0 ? ffn->shared_hidden : ffn->hidden;
         bool each = a->qk_norm == QK_NORM_EACH, whole = a->qk_norm == QK_NORM_WHOLE;
-        fixture_add(f, WEIGHT_NORM, l, DTYPE_F32, 1, &one, D, m->norm_bias);
+        fixture_add(f, WEIGHT_ATTN_NORM, l, DTYPE_F32, 1, &one, D, m->norm_bias);
         if (a->kind == ATTN_LATENT)
             fixture_add_latent(f, a, l, dtype, D);
         else
             fixture_add(f, WEIGHT_QKV, l, of_d, a->shares_kv ? 1 : 3, (int[]){q, kv, kv}, D, a->qkv_bias);
         if (a->qk_norm != QK_NORM_NONE && a->qk_norm != QK_NORM_UNIT) {
-            fixture_add(f, WEIGHT_NORM, l, DTYPE_F32, 1, each ? &a->heads : &one, whole ? q : a->head_dim,
+            fixture_add(f, WEIGHT_Q_NORM, l, DTYPE_F32, 1, each ? &a->heads : &one, whole ? q : a->head_dim,
                         false);
             if (!a->shares_kv)
-                fixture_add(f, WEIGHT_NORM, l, DTYPE_F32, 1, each ? &a->kv_heads : &one,
+                fixture_add(f, WEIGHT_K_NORM, l, DTYPE_F32, 1, each ? &a->kv_heads : &one,
                             whole ? kv : a->head_dim, false);
         }
         if (a->sinks)
@@ -383,22 +374,22 @@ static inline struct fixture *fixture_of(const struct model_config *m, enum dtyp
             fixture_add(f, WEIGHT_ATTN_GATE, l, of_d, 1, &q, D, false);
         fixture_add(f, WEIGHT_ATTN_OUT, l, fixture_dtype(dtype, q), 1, &D, q, a->out_bias);
         if (post_norms)
-            fixture_add(f, WEIGHT_NORM, l, DTYPE_F32, 1, &one, D, m->norm_bias);
+            fixture_add(f, WEIGHT_ATTN_POST_NORM, l, DTYPE_F32, 1, &one, D, m->norm_bias);
         if (m->block != BLOCK_ONE_NORM)
-            fixture_add(f, WEIGHT_NORM, l, DTYPE_F32, 1, &one, D, m->norm_bias);
+            fixture_add(f, WEIGHT_FFN_NORM, l, DTYPE_F32, 1, &one, D, m->norm_bias);
         if (F > 0) {
             fixture_add(f, WEIGHT_GATE_UP, l, of_d, ffn->no_gate ? 1 : 2, (int[]){F, F}, D, ffn->in_bias);
             fixture_add(f, WEIGHT_DOWN, l, fixture_dtype(dtype, F), 1, &D, F, ffn->out_bias);
         }
         if (ffn->experts > 0)
             fixture_add_experts(f, ffn, l, dtype, D);
-        for (int n = 0; ffn->own_norms && n < FIXTURE_OWN_NORMS; n++)
-            fixture_add(f, WEIGHT_NORM, l, DTYPE_F32, 1, &one, D, m->norm_bias);
+        for (int role = WEIGHT_ROUTER_NORM; ffn->own_norms && role <= WEIGHT_EXPERT_POST_NORM; role++)
+            fixture_add(f, (enum weight_role)role, l, DTYPE_F32, 1, &one, D, m->norm_bias);
         if (post_norms)
-            fixture_add(f, WEIGHT_NORM, l, DTYPE_F32, 1, &one, D, m->norm_bias);
+            fixture_add(f, WEIGHT_FFN_POST_NORM, l, DTYPE_F32, 1, &one, D, m->norm_bias);
         fixture_add_layer_out(f, l, dtype);
     }
-    fixture_add(f, WEIGHT_NORM, -1, DTYPE_F32, 1, &one, D, m->norm_bias);
+    fixture_add(f, WEIGHT_OUT_NORM, -1, DTYPE_F32, 1, &one, D, m->norm_bias);
     fixture_add(f, WEIGHT_HEAD, -1, of_d, 1, &m->vocab, D, m->head_bias);
     return f;
 }
@@ -470,27 +461,6 @@ static inline struct instance *instance_load(const struct fixture *f, struct set
     }
     in->model.config = f->config;
     in->model.layers = in->layers;
-    const struct weight *w[256];
-    for (int i = 0; i < f->num_weights; i++)
-        if (!(w[i] = s.ops->weight_load(in->dev, &f->weights[i], &err))) {
-            printf("weight %d: %s\n", i, err.msg);
-            abort();
-        }
-    int n = 0;
-    bool post_norms = fixture_has_post_norms(&f->config);
-    in->model.embed = w[n++];
-    in->model.positions = f->config.positions > 0 ? w[n++] : NULL;
-    in->model.types = f->config.token_types > 0 ? w[n++] : NULL;
-    in->model.embed_norm = f->config.embed_norm ? w[n++] : NULL;
-    if (f->config.layer_embed > 0) {
-        in->model.layer_embed = w[n++];
-        in->model.layer_embed_in = w[n++];
-        in->model.layer_embed_norm = w[n++];
-    }
-    for (int i = 0; i < f->config.altup_streams - 1; i++) {
-        in->model.stream_in[i] = w[n++];
-        in->model.stream_out[i] = w[n++];
-    }
     for (int l = 0; l < f->config.num_layers; l++) {
         struct layer *layer = &in->layers[l];
         const struct layer_spec *spec = &f->config.layers[l];
@@ -499,68 +469,20 @@ static inline struct instance *instance_load(const struct fixture *f, struct set
         layer->ffn = f->config.ffn[spec->ffn];
         layer->kv_group = spec->kv_group;
         layer->kv_layer = spec->kv_layer;
-        layer->attn_norm = w[n++];
-        if (layer->attn.kind == ATTN_LATENT) {
-            layer->latent = w[n++];
-            layer->latent_norm = w[n++];
-            layer->latent_qdown = layer->attn.q_lora > 0 ? w[n++] : NULL;
-            layer->latent_qnorm = layer->attn.q_lora > 0 ? w[n++] : NULL;
-            layer->latent_q = w[n++];
-            layer->latent_key = w[n++];
-            layer->latent_value = w[n++];
-        } else {
-            layer->qkv = w[n++];
-        }
-        if (layer->attn.qk_norm != QK_NORM_NONE && layer->attn.qk_norm != QK_NORM_UNIT) {
-            layer->q_norm = w[n++];
-            layer->k_norm = layer->attn.shares_kv ? NULL : w[n++];
-        }
-        if (layer->attn.sinks)
-            layer->sinks = w[n++];
-        if (layer->attn.gate)
-            layer->attn_gate = w[n++];
-        layer->attn_out = w[n++];
-        if (post_norms)
-            layer->attn_post_norm = w[n++];
-        layer->ffn_norm = f->config.block == BLOCK_ONE_NORM ? layer->attn_norm : w[n++];
-        const struct ffn_spec *ffn = &layer->ffn;
-        if (ffn->experts == 0 || ffn->shared_hidden > 0) {
-            layer->gate_up = w[n++];
-            layer->down = w[n++];
-        }
-        if (ffn->experts > 0) {
-            layer->router = w[n++];
-            layer->select_bias = ffn->select_bias ? w[n++] : NULL;
-            layer->expert_scale = ffn->expert_scale ? w[n++] : NULL;
-            layer->shared_gate = ffn->shared_gate ? w[n++] : NULL;
-            layer->expert_gate_up = w[n++];
-            layer->expert_down = w[n++];
-        }
-        const struct weight **own_norms[FIXTURE_OWN_NORMS] = {
-            &layer->router_norm, &layer->expert_norm, &layer->shared_post_norm, &layer->expert_post_norm};
-        for (int i = 0; ffn->own_norms && i < FIXTURE_OWN_NORMS; i++)
-            *own_norms[i] = w[n++];
-        if (post_norms)
-            layer->ffn_post_norm = w[n++];
-        if (f->config.layer_embed > 0) {
-            layer->embed_gate = w[n++];
-            layer->embed_out = w[n++];
-            layer->embed_norm = w[n++];
-        }
-        layer->layer_scale = f->config.layer_scale ? w[n++] : NULL;
-        if (f->config.altup_streams > 0) {
-            layer->stream_norm = w[n++];
-            layer->stream_router = w[n++];
-            layer->stream_predict = w[n++];
-            layer->stream_correct = w[n++];
-            layer->stream_scale = w[n++];
-            layer->laurel_left = w[n++];
-            layer->laurel_right = w[n++];
-            layer->laurel_norm = w[n++];
-        }
     }
-    in->model.out_norm = w[n++];
-    in->model.head = w[n++];
+    for (int i = 0; i < f->num_weights; i++) {
+        const struct weight_desc *w = &f->weights[i];
+        int index = 0; // of those outside the layers that are several
+        for (int j = 0; j < i && w->layer < 0; j++)
+            index += f->weights[j].role == w->role;
+        const struct weight **at = weight_at(&in->model, w->role, w->layer, index);
+        if (!(*at = s.ops->weight_load(in->dev, w, &err))) {
+            printf("weight %d: %s\n", i, err.msg);
+            abort();
+        }
+        if (w->role == WEIGHT_ATTN_NORM && f->config.block == BLOCK_ONE_NORM)
+            in->layers[w->layer].ffn_norm = *at;
+    }
     in->first_block = flags & INSTANCE_SPARE_BLOCK ? 1 : 0;
     return in;
 }

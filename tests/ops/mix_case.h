@@ -20,7 +20,7 @@ enum { NUM_MIXES = sizeof mixes / sizeof *mixes };
 
 struct case_of { // one layer with its weights
     struct model_config config;
-    struct weight_desc weights[8]; // in the order of load_case()
+    struct weight_desc weights[8];
     int num_weights;
 };
 
@@ -30,6 +30,8 @@ static inline void add(struct case_of *c, enum weight_role role, const int rows[
     *w = (struct weight_desc){.role = role};
     for (int i = 0; i < 3 && rows[i]; i++) {
         w->part[i] = random_tensor(dtype, rows[i], cols, scale);
+        if (weight_shape_of(&c->config, role, 0, i).ndim == 1)
+            w->part[i].ndim = 1, w->part[i].shape[0] = rows[i] * cols;
         for (int k = 0; dtype == DTYPE_F32 && k < rows[i] * cols; k++)
             ((float *)(uintptr_t)w->part[i].data)[k] += centre;
         if (role == WEIGHT_MIX_CONV && c->config.mix[0].conv_bias) {
@@ -58,8 +60,7 @@ static inline struct case_of *make_case(const struct mix_spec *m) {
                                       .mix = {*m},
                                       .groups = {{.kind = KV_STATE, .num_layers = 1}},
                                       .layers = {{.attn = MODEL_NO_SPEC}}};
-    add(c, WEIGHT_NORM, (int[3]){1}, D, DTYPE_F32, 0.3f, 1);
-    c->weights[0].part[0].ndim = 1, c->weights[0].part[0].shape[0] = D;
+    add(c, WEIGHT_ATTN_NORM, (int[3]){1}, D, DTYPE_F32, 0.3f, 1);
     add(c, WEIGHT_MIX_IN, (int[3]){conv ? v : n, conv ? v : n, v}, D, DTYPE_F16, 0.3f, 0);
     add(c, WEIGHT_MIX_CONV, (int[3]){conv ? v : n, conv ? 0 : n, v}, m->taps, DTYPE_F32, 0.7f, 0);
     add(c, WEIGHT_MIX_OUT, (int[3]){D}, v, DTYPE_F16, 0.2f, 0);
@@ -69,8 +70,9 @@ static inline struct case_of *make_case(const struct mix_spec *m) {
     add(c, WEIGHT_MIX_HEADS, (int[3]){h, h, ssm ? h : 0}, 1, DTYPE_F32, 0.5f, 0);
     for (int i = 0; i < h; i++) // a is negative
         ((float *)(uintptr_t)c->weights[5].part[0].data)[i] -= 0.6f;
-    add(c, WEIGHT_MIX_NORM, (int[3]){ssm ? m->groups : 1}, ssm ? v / m->groups : m->head_dim, DTYPE_F32, 0.3f,
-        1);
+    if (!ssm || m->norm)
+        add(c, WEIGHT_MIX_NORM, (int[3]){ssm ? m->groups : 1}, ssm ? v / m->groups : m->head_dim, DTYPE_F32,
+            0.3f, 1);
     return c;
 }
 
@@ -86,10 +88,9 @@ static inline void free_case(struct case_of *c) {
 static inline void load_case(const struct case_of *c, const struct backend_ops *ops, struct device *dev,
                              struct layer *layer) {
     struct err err = {0};
-    const struct weight **fields[] = {&layer->attn_norm, &layer->mix_in,    &layer->mix_conv, &layer->mix_out,
-                                      &layer->mix_gate,  &layer->mix_heads, &layer->mix_norm};
+    struct model model = {.layers = layer};
     for (int i = 0; i < c->num_weights; i++)
-        if (!(*fields[i] = ops->weight_load(dev, &c->weights[i], &err)))
+        if (!(*weight_at(&model, c->weights[i].role, 0, 0) = ops->weight_load(dev, &c->weights[i], &err)))
             fail_msg("%s", err.msg);
 }
 

@@ -132,7 +132,7 @@ static struct case_of *make_case(int i) {
                                       .attn = {{.heads = 1, .kv_heads = 1, .head_dim = 16, .rope = -1}},
                                       .ffn = {f},
                                       .groups = {{.num_layers = 1}}};
-    add(c, NORM, WEIGHT_NORM, DTYPE_F32, 1, 0, 1, D, 1.3f, false);
+    add(c, NORM, WEIGHT_FFN_NORM, DTYPE_F32, 1, 0, 1, D, 1.3f, false);
     make_vector(&c->weights[NORM], D);
     add(c, ROUTER, WEIGHT_ROUTER, DTYPE_F32, 1, 0, f.experts, D, 0.4f, f.router_bias);
     add(c, EXPERT_IN, WEIGHT_EXPERT_GATE_UP, type, 2, f.experts, F, D, scale, f.expert_bias);
@@ -154,7 +154,8 @@ static struct case_of *make_case(int i) {
         make_vector(&c->weights[EXPERT_SCALE], f.experts);
     }
     for (int n = ROUTER_NORM; n <= EXPERT_POST_NORM && f.own_norms; n++) {
-        add(c, n, WEIGHT_NORM, DTYPE_F32, 1, 0, 1, D, 1.3f, false);
+        add(c, n, (enum weight_role)(WEIGHT_ROUTER_NORM + n - ROUTER_NORM), DTYPE_F32, 1, 0, 1, D, 1.3f,
+            false);
         make_vector(&c->weights[n], D);
     }
     float *router = (float *)(uintptr_t)c->weights[ROUTER].part[0].data;
@@ -333,11 +334,7 @@ static bool run(const struct case_of *c, const struct backend_ops *ops, const ch
     struct step_limits limits = {
         .max_tokens = chunk, .max_seqs = 1, .max_rows = 1, .max_context = 1, .num_blocks = 1};
     struct layer layer = {.ffn = c->config.ffn[0]};
-    const struct weight **fields[NUM_WEIGHTS] = {
-        &layer.ffn_norm,        &layer.router,      &layer.expert_gate_up, &layer.expert_down,
-        &layer.select_bias,     &layer.gate_up,     &layer.down,           &layer.shared_gate,
-        &layer.expert_scale,    &layer.router_norm, &layer.expert_norm,    &layer.shared_post_norm,
-        &layer.expert_post_norm};
+    struct model model = {.layers = &layer};
     struct err err = {0};
     struct device *dev = ops->open(NULL, &config, &err);
     if (!dev) {
@@ -345,7 +342,8 @@ static bool run(const struct case_of *c, const struct backend_ops *ops, const ch
         return false;
     }
     for (int i = 0; i < NUM_WEIGHTS; i++)
-        if (c->weights[i].part[0].data && !(*fields[i] = ops->weight_load(dev, &c->weights[i], &err)))
+        if (c->weights[i].part[0].data &&
+            !(*weight_at(&model, c->weights[i].role, 0, 0) = ops->weight_load(dev, &c->weights[i], &err)))
             fail_msg("%s", err.msg);
     assert_int_equal(ops->reserve(dev, &limits, &err), STATUS_OK);
     for (int t = 0; t < c->rows; t += chunk) {

@@ -38,7 +38,6 @@ static const struct {
 };
 enum { NUM_CASES = sizeof cases / sizeof *cases };
 
-// In the order of fields in run().
 enum { NORM, LATENT, LATENT_NORM, QDOWN, QNORM, Q, KEY, VALUE, OUT, NUM_WEIGHTS };
 
 struct case_of {
@@ -90,12 +89,12 @@ static struct case_of *make_case(int i) {
                                                  .factor = 1,
                                                  .attn_factor = 1}},
                                       .groups = {{.kind = KV_FULL, .num_layers = 1}}};
-    add(c, NORM, WEIGHT_NORM, DTYPE_F32, 0, 0, D);
+    add(c, NORM, WEIGHT_ATTN_NORM, DTYPE_F32, 0, 0, D);
     add(c, LATENT, WEIGHT_LATENT, type, 0, a.head_dim, D);
-    add(c, LATENT_NORM, WEIGHT_NORM, DTYPE_F32, 0, 0, a.kv_lora);
+    add(c, LATENT_NORM, WEIGHT_LATENT_NORM, DTYPE_F32, 0, 0, a.kv_lora);
     if (a.q_lora > 0) {
         add(c, QDOWN, WEIGHT_LATENT_QDOWN, type, 0, a.q_lora, D);
-        add(c, QNORM, WEIGHT_NORM, DTYPE_F32, 0, 0, a.q_lora);
+        add(c, QNORM, WEIGHT_LATENT_QNORM, DTYPE_F32, 0, 0, a.q_lora);
     }
     add(c, Q, WEIGHT_LATENT_Q, type, 0, a.heads * (a.nope_dim + a.rope_dim), a.q_lora > 0 ? a.q_lora : D);
     add(c, KEY, WEIGHT_LATENT_KEY, type, a.heads, a.kv_lora, a.nope_dim);
@@ -190,9 +189,7 @@ static bool run(const struct case_of *c, struct setup s, int num_tokens, int chu
                                  .max_context = num_tokens,
                                  .num_blocks = MAX_BLOCKS + 1};
     struct layer layer = {.attn = c->config.attn[0]};
-    const struct weight **fields[NUM_WEIGHTS] = {&layer.attn_norm,    &layer.latent,       &layer.latent_norm,
-                                                 &layer.latent_qdown, &layer.latent_qnorm, &layer.latent_q,
-                                                 &layer.latent_key,   &layer.latent_value, &layer.attn_out};
+    struct model model = {.layers = &layer};
     int32_t ids[MAX_BLOCKS], positions[LONG];
     int64_t slots[LONG];
     struct err err = {0};
@@ -202,7 +199,8 @@ static bool run(const struct case_of *c, struct setup s, int num_tokens, int chu
         return false;
     }
     for (int i = 0; i < NUM_WEIGHTS; i++)
-        if (c->weights[i].part[0].data && !(*fields[i] = s.ops->weight_load(dev, &c->weights[i], &err)))
+        if (c->weights[i].part[0].data &&
+            !(*weight_at(&model, c->weights[i].role, 0, 0) = s.ops->weight_load(dev, &c->weights[i], &err)))
             fail_msg("%s", err.msg);
     assert_int_equal(s.ops->reserve(dev, &limits, &err), STATUS_OK);
     for (int i = 0; i < MAX_BLOCKS; i++)

@@ -45,7 +45,7 @@ static struct weight_desc weight(enum weight_role role, enum dtype t) {
     struct weight_desc w = {.role = role};
     int q = c->attn[0].heads * c->attn[0].head_dim, kv = c->attn[0].kv_heads * c->attn[0].head_dim;
     switch (role) {
-    case WEIGHT_NORM: w.part[0] = vector(c->hidden); break;
+    case WEIGHT_ATTN_NORM: w.part[0] = vector(c->hidden); break;
     case WEIGHT_EMBED:
     case WEIGHT_HEAD: w.part[0] = matrix(t, c->vocab, c->hidden); break;
     case WEIGHT_ATTN_OUT:
@@ -98,10 +98,7 @@ static void check_role(enum weight_role role, enum dtype t, enum dtype down, int
         const struct tensor *a = &whole.part[0], *b = &part.part[0];
         switch (role) {
         case WEIGHT_EMBED:
-        case WEIGHT_POSITIONS:
-        case WEIGHT_TYPES:
-        case WEIGHT_EMBED_NORM:
-        case WEIGHT_NORM: assert_memory_equal(&whole, &part, sizeof part); continue;
+        case WEIGHT_ATTN_NORM: assert_memory_equal(&whole, &part, sizeof part); continue;
         case WEIGHT_QKV: {
             int64_t kv_head = rank * config.attn[0].kv_heads / world; // of two, for ranks 0 to world
             assert_int_equal(part.part[1].shape[0], own.attn[0].kv_heads * config.attn[0].head_dim);
@@ -143,7 +140,7 @@ static void check_role(enum weight_role role, enum dtype t, enum dtype down, int
         next += b->shape[1];
     }
     const struct tensor *a = &whole.part[0];
-    if (role != WEIGHT_EMBED && role != WEIGHT_NORM)
+    if (role != WEIGHT_EMBED && role != WEIGHT_ATTN_NORM)
         assert_int_equal(next, role == WEIGHT_DOWN || role == WEIGHT_ATTN_OUT ? a->shape[1] : a->shape[0]);
     free(scratch);
     drop(&whole);
@@ -151,11 +148,13 @@ static void check_role(enum weight_role role, enum dtype t, enum dtype down, int
 
 TEST(test_parts_are_the_whole) {
     static const enum dtype types[] = {DTYPE_F32, DTYPE_F16, DTYPE_BF16, DTYPE_Q8_0, DTYPE_Q4_0};
+    static const enum weight_role roles[] = {WEIGHT_EMBED,   WEIGHT_ATTN_NORM, WEIGHT_QKV, WEIGHT_ATTN_OUT,
+                                             WEIGHT_GATE_UP, WEIGHT_DOWN,      WEIGHT_HEAD};
     for (int world = 2; world <= 8; world *= 2)
         for (int t = 0; t < 5; t++)
-            for (int role = 0; role <= WEIGHT_HEAD; role++)
-                check_role((enum weight_role)role, types[t],
-                           role == WEIGHT_DOWN ? types[t] : types[(t + 2) % 5], world);
+            for (size_t i = 0; i < sizeof roles / sizeof *roles; i++)
+                check_role(roles[i], types[t], roles[i] == WEIGHT_DOWN ? types[t] : types[(t + 2) % 5],
+                           world);
 }
 
 // Experts are shared whole, in the order of their ids; what chooses them every rank has.
@@ -352,9 +351,10 @@ TEST(test_stages) {
                     assert_int_equal(own.tied, stages == 1);
                     assert_int_equal(shard_holds(&s, WEIGHT_EMBED, -1), i == 0);
                     assert_int_equal(shard_holds(&s, WEIGHT_HEAD, -1), i == stages - 1);
-                    assert_int_equal(shard_holds(&s, WEIGHT_NORM, -1), i == stages - 1);
+                    assert_int_equal(shard_holds(&s, WEIGHT_OUT_NORM, -1), i == stages - 1);
                     for (int layer = 0; layer < layers; layer++)
-                        assert_int_equal(shard_holds(&s, WEIGHT_NORM, layer), layer >= begin && layer < end);
+                        assert_int_equal(shard_holds(&s, WEIGHT_ATTN_NORM, layer),
+                                         layer >= begin && layer < end);
                 }
                 assert_int_equal(next, layers);
             }

@@ -113,7 +113,7 @@ TEST(test_load_vectors) {
             if (i == 1) {
                 assert_true(m.layers[l].q_norm != m.layers[l].k_norm);
                 assert_int_equal(m.layers[l].k_norm->desc.part[0].shape[0], HD);
-                assert_int_equal(m.layers[l].k_norm->desc.role, WEIGHT_NORM);
+                assert_int_equal(m.layers[l].k_norm->desc.role, WEIGHT_K_NORM);
             }
         }
         weights_free(&m);

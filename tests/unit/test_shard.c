@@ -3,6 +3,7 @@
 #include "harness.h"
 #include "log.h"
 #include "models/shard.h"
+#include "weight_check.h"
 
 #include <stdbool.h>
 
@@ -196,6 +197,91 @@ TEST(test_experts) {
     }
     drop(&gate_up);
     drop(&router);
+}
+
+// A layer that has every weight of some kinds; 0: with heads of its own norms, 1: with latents, 2 and 3: recurrent.
+static struct model_config rich(int kind) {
+    static const struct mix_spec mixes[] = {
+        {.kind = MIX_DELTA, .heads = 8, .groups = 8, .key_dim = 4, .head_dim = 8, .taps = 4},
+        {.kind = MIX_SSM, .heads = 8, .groups = 8, .key_dim = 4, .head_dim = 8, .taps = 4, .norm = true}};
+    struct model_config c = config;
+    c.layer_embed = 24, c.layer_vocab = 40, c.positions = 5, c.token_types = 2;
+    c.streams = MODEL_STREAMS, c.laurel_rank = 12;
+    c.layer_scale = c.embed_norm = c.norm_bias = c.head_bias = true;
+    c.attn[0] = (struct attn_spec){
+        .heads = 8, .kv_heads = 2, .head_dim = 32, .qk_norm = QK_NORM_EACH, .gate = true, .sinks = true};
+    if (kind == 1)
+        c.attn[0] = (struct attn_spec){.kind = ATTN_LATENT,
+                                       .heads = 8,
+                                       .kv_heads = 1,
+                                       .head_dim = 40,
+                                       .kv_lora = 32,
+                                       .q_lora = 48,
+                                       .nope_dim = 16,
+                                       .rope_dim = 8,
+                                       .v_dim = 24};
+    c.ffn[0] = (struct ffn_spec){.hidden = 32,
+                                 .experts = 11,
+                                 .shared_hidden = 200,
+                                 .shared_gate = true,
+                                 .select_bias = true,
+                                 .own_norms = true,
+                                 .expert_scale = true,
+                                 .router_bias = true,
+                                 .expert_bias = true};
+    c.num_mix = kind > 1;
+    c.mix[0] = mixes[kind == 3];
+    c.layers[0].mix = kind > 1 ? 0 : MODEL_NO_SPEC;
+    return c;
+}
+
+// The whole weight, its numbers where they are not looked at.
+static struct weight_desc any_weight(const struct model_config *c, enum weight_role role, const void *data) {
+    struct weight_desc w = {.role = role, .layer = weight_in_layers(role) ? 0 : -1};
+    for (int i = 0; i < 3; i++) {
+        struct weight_shape s = weight_shape_of(c, role, 0, i);
+        if (s.ndim == 0)
+            continue;
+        w.part[i] = (struct tensor){data, DTYPE_F32, s.ndim, {s.size[0], s.size[1], s.size[2]}};
+        if (s.bias)
+            w.bias[i] =
+                (struct tensor){data, DTYPE_F32, s.ndim > 2 ? 2 : 1, {s.size[0], s.ndim > 2 ? s.size[1] : 0}};
+    }
+    return w;
+}
+
+// Every row of the table: each rank's part is one that its backend takes, and the parts are as much as the whole.
+TEST(test_every_weight) {
+    static float zeros[1 << 17], scratch[1 << 17];
+    bool seen[NUM_WEIGHT_ROLES] = {false};
+    for (int kind = 0; kind < 4; kind++)
+        for (int n = 0; n < NUM_WEIGHT_ROLES * 4; n++) {
+            enum weight_role role = (enum weight_role)(n / 4);
+            struct model_config c = rich(kind), own;
+            struct weight_desc whole = any_weight(&c, role, zeros), part;
+            struct weight_shape shape = weight_shape_of(&c, role, 0, 0);
+            struct err err = {0};
+            int64_t sum = 0;
+            int world = 1 << n % 4;
+            seen[role] |= shape.ndim > 0;
+            bool parted = shape.ndim > 0 && shape.cut != CUT_WHOLE && shape.cut != CUT_KV_HEADS && world > 1;
+            for (int rank = 0; rank < world; rank++) {
+                struct shard s = {.whole = &c, .blocks = {1, 1, 1}, .rank = rank, .world = world};
+                shard_config(&s, &own);
+                shard_cut(&s, &whole, DTYPE_F32, scratch, &part);
+                if (!weight_check(&own, &part, &err))
+                    fail_msg("rank %d of %d: %s", rank, world, err.msg);
+                assert_true(!parted || part.start == sum);
+                sum += part.part[0].shape[shape.axis];
+                part.part[0].shape[1 - shape.axis]++; // another size of what ranks do not share
+                part.part[0].ndim = shape.ndim == 1 ? 2 : shape.ndim;
+                assert_false(shape.ndim > 0 && weight_check(&own, &part, &err));
+            }
+            assert_true(!parted || sum == shape.size[shape.axis]);
+        }
+    for (int role = 0; role < NUM_WEIGHT_ROLES; role++)
+        if (!seen[role])
+            fail_msg("no model here has %s", weight_info((enum weight_role)role)->name);
 }
 
 static void expect_problem(struct model_config c, struct shard_blocks b, int world, const char *words) {

@@ -94,7 +94,7 @@ static inline struct weight_shape weight_shape_of(const struct model_config *mod
     const struct ffn_spec *ffn = model_ffn(model, l);
     const struct attn_spec *attn = model_attn(model, l) ? model_attn(model, l) : &no_attn;
     const struct mix_spec *mix = model_mix(model, l) ? model_mix(model, l) : &no_mix;
-    int64_t hidden = model->hidden, layer_embed = model->layer_embed, streams = model->streams;
+    int64_t hidden = model->hidden, layer_embed = model->layer_embed, altup_streams = model->altup_streams;
     int64_t heads = attn->heads, kv_heads = attn->shares_kv ? 0 : attn->kv_heads, head_dim = attn->head_dim;
     int64_t dense = ffn->experts > 0 ? ffn->shared_hidden : ffn->hidden;
     bool conv = mix->kind == MIX_CONV, ssm = mix->kind == MIX_SSM;

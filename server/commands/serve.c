@@ -219,7 +219,7 @@ static void on_tick(uv_timer_t *timer) {
     } else if (app->state == APP_DEAD && now > app->drain_deadline) {
         stop_loop(app, EXIT_ENGINE);
     } else if (app->state == APP_DRAINING) {
-        if (app->num_completions + app->num_jobs == 0 || now > app->drain_deadline + GRACE_SECONDS * SECOND)
+        if (app->num_completions + app->num_exchanges == 0 || now > app->drain_deadline + GRACE_SECONDS * SECOND)
             stop_loop(app, 0);
         else if (now > app->drain_deadline)
             completions_fail(app, 503, "shutting_down", "The server is shutting down.");

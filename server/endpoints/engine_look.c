@@ -1,8 +1,7 @@
-// GET /v1/engine and /v1/engine/pages/{i}: a look at the engine as JSON. docs/api.md has its shape.
+#include "engine_look.h"
+
 #include "engine_view.h"
-#include "handlers.h"
 #include "requests/completion_label.h"
-#include "requests/inquiry.h"
 #include "tokenizer.h"
 
 #include <stdlib.h>
@@ -26,7 +25,7 @@ static const char *const show_names[] = {"state", "group", "refs", "owner", "par
 enum { LABEL = 132, MAX_CHILDREN = 64, RATE_SECONDS = 10 };
 
 struct look {
-    struct inquiry inquiry; // first
+    struct exchange exchange; // first
     struct engine_view view;
     const struct engine_info *info;
     const struct tokenizer *tokenizer;
@@ -40,10 +39,10 @@ struct look {
 
 static double seconds(int64_t ns) { return ns > 0 ? (double)ns / 1e9 : 0; }
 
-static bool begin_look(struct inquiry *inquiry, struct api_error *e) {
-    struct look *l = (struct look *)inquiry;
-    struct app *app = inquiry->app;
-    const struct http_request *request = inquiry->request;
+static bool begin_look(struct exchange *x, struct api_error *e) {
+    struct look *l = (struct look *)x;
+    struct app *app = x->app;
+    const struct http_request *request = x->http;
     l->info = engine_info(app->engine);
     l->tokenizer = app->model.tokenizer;
     l->model = app->names.items[0];
@@ -81,19 +80,19 @@ static bool begin_look(struct inquiry *inquiry, struct api_error *e) {
     }
     if (l->show && !(l->view.pages = calloc((size_t)l->view.num_pages, sizeof *l->view.pages)))
         return api_fail_memory(e);
-    inquiry->large = l->show != 0;
+    x->large = l->show != 0;
     l->view.query.run = engine_view_run;
-    inquiry->query = &l->view.query;
+    x->query = &l->view.query;
     return true;
 }
 
 // Ids of clients are told to themselves and to admins.
-static void label_requests(struct inquiry *inquiry) {
-    struct look *l = (struct look *)inquiry;
+static void label_requests(struct exchange *x) {
+    struct look *l = (struct look *)x;
     l->labels = calloc((size_t)l->view.num_requests + 1, sizeof *l->labels);
     for (int i = 0; l->labels && i < l->view.num_requests; i++) {
         struct completion_label label;
-        if (!completion_label(inquiry->app, l->view.requests[i].id, &label))
+        if (!completion_label(x->app, l->view.requests[i].id, &label))
             continue;
         if (l->admin || memcmp(label.tenant, l->tenant, SHA256_BYTES) == 0)
             snprintf(l->labels[i][0], LABEL, "%s", label.request_id);
@@ -330,8 +329,8 @@ static void write_head(const struct look *l, struct buf *b) {
             (unsigned long long)s->evictions);
 }
 
-static bool write_look(struct inquiry *inquiry, struct buf *b, struct api_error *e) {
-    const struct look *l = (struct look *)inquiry;
+static bool write_look(struct exchange *x, struct buf *b, struct api_error *e) {
+    const struct look *l = (struct look *)x;
     bool ok = true;
     if (l->one) {
         ok = write_page(l, b);
@@ -346,20 +345,15 @@ static bool write_look(struct inquiry *inquiry, struct buf *b, struct api_error 
     return ok ? true : api_fail_memory(e);
 }
 
-static void free_look(struct inquiry *inquiry) {
-    struct look *l = (struct look *)inquiry;
+static void free_look(struct exchange *x) {
+    struct look *l = (struct look *)x;
     free(l->view.pages);
     free(l->view.tokens);
     free(l->labels);
 }
 
-void get_engine(struct app *app, struct http_request *request) {
-    static const struct inquiry_kind kind = {
-        .size = sizeof(struct look),
-        .begin = begin_look,
-        .answered = label_requests,
-        .write = write_look,
-        .free = free_look,
-    };
-    inquiry_start(app, request, &kind);
-}
+const struct exchange_kind engine_look = {.size = sizeof(struct look),
+                                          .begin = begin_look,
+                                          .answered = label_requests,
+                                          .finish = write_look,
+                                          .done = free_look};

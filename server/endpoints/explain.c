@@ -5,7 +5,6 @@
 #include "dialects/openai.h"
 #include "engine_view.h"
 #include "prompt_view.h"
-#include "requests/inquiry.h"
 #include "requests/past_requests.h"
 
 #include <stdlib.h>
@@ -16,7 +15,7 @@
 // ---- what is asked
 
 struct explanation {
-    struct inquiry inquiry; // first
+    struct exchange exchange; // first
     struct completion_request request;
     bool parsed;
     struct prompt_view view;
@@ -29,16 +28,16 @@ struct explanation {
     bool admin;         // and what the others are
 };
 
-static bool read_prompt(struct inquiry *q, const char *body, size_t len, struct api_error *e) {
-    struct explanation *x = (struct explanation *)q;
+static bool read_prompt(struct exchange *exchange, const char *body, size_t len, struct api_error *e) {
+    struct explanation *x = (struct explanation *)exchange;
     json_t *root = body_load(body, len, e);
     if (!root)
         return false;
     bool chat = field_get(root, "messages") != NULL;
     json_decref(root);
     const struct dialect *d = chat ? &openai_chat : &openai_completions;
-    x->parsed = d->parse(&x->request, &q->app->model, body, len, e);
-    memcpy(q->ignored, x->request.ignored, sizeof q->ignored);
+    x->parsed = d->parse(&x->request, &exchange->app->model, body, len, e);
+    exchange->ignored = x->request.ignored;
     if (x->parsed && x->request.num_prompts != 1)
         return api_fail(e, 400, "out_of_range", "prompt", "One prompt can be explained, not %zu.",
                         x->request.num_prompts);
@@ -48,12 +47,12 @@ static bool read_prompt(struct inquiry *q, const char *body, size_t len, struct 
 // The salt of the engine's request: of an adapter, 0: none, and of a client's salt, as request_new() joins them.
 static bool make_salt(struct explanation *x, int i, uint64_t adapter, const char *salt, size_t len) {
     struct buf *b = &x->salts[i];
-    const struct app *app = x->inquiry.app;
+    const struct app *app = x->exchange.app;
     char *own = len ? malloc(len) : NULL;
     bool ok = own || !len;
     if (own)
         memcpy(own, salt, len);
-    ok = ok && app_salt(app, &x->inquiry.request->head, &own, &len);
+    ok = ok && app_salt(app, &x->exchange.http->head, &own, &len);
     if (ok && (adapter || len)) {
         buf_add(b, &adapter, sizeof adapter);
         buf_add(b, own, len);
@@ -65,22 +64,22 @@ static bool make_salt(struct explanation *x, int i, uint64_t adapter, const char
 }
 
 static void begin_common(struct explanation *x) {
-    struct app *app = x->inquiry.app;
-    x->admin = app_is_admin(app, &x->inquiry.request->head);
+    struct app *app = x->exchange.app;
+    x->admin = app_is_admin(app, &x->exchange.http->head);
     x->tokenizer = app->model.tokenizer;
     x->block_size = engine_info(app->engine)->block_size;
     x->keyed = app->has_tenants && !app->config->share_prefixes;
     x->details = x->admin || !app->has_tenants || !app->config->share_prefixes;
     x->view.query.run = prompt_view_run;
-    x->inquiry.query = &x->view.query;
+    x->exchange.query = &x->view.query;
     for (int i = 0; i < PROMPT_ROOTS; i++)
         x->view.num_salts[i] = -1;
 }
 
-static bool begin_prompt(struct inquiry *q, struct api_error *e) {
-    struct explanation *x = (struct explanation *)q;
+static bool begin_prompt(struct exchange *exchange, struct api_error *e) {
+    struct explanation *x = (struct explanation *)exchange;
     const struct completion_request *r = &x->request;
-    if (q->app->model.pooling != POOLING_NONE)
+    if (exchange->app->model.pooling != POOLING_NONE)
         return api_fail(e, 400, "unsupported_model", "model", "This model gives no completions.");
     begin_common(x);
     uint64_t adapter = r->lora ? r->lora->adapter->id : 0;
@@ -100,13 +99,13 @@ static bool begin_prompt(struct inquiry *q, struct api_error *e) {
     return true;
 }
 
-static bool begin_past(struct inquiry *q, struct api_error *e) {
-    struct explanation *x = (struct explanation *)q;
+static bool begin_past(struct exchange *exchange, struct api_error *e) {
+    struct explanation *x = (struct explanation *)exchange;
     uint8_t tenant[SHA256_BYTES];
-    const char *id = strstr(q->request->path, PAST_PATH) + strlen(PAST_PATH);
+    const char *id = strstr(exchange->http->path, PAST_PATH) + strlen(PAST_PATH);
     begin_common(x);
-    app_tenant(q->app, &q->request->head, tenant);
-    const struct past_request *r = past_requests_find(q->app->past, id, x->admin ? NULL : tenant);
+    app_tenant(exchange->app, &exchange->http->head, tenant);
+    const struct past_request *r = past_requests_find(exchange->app->past, id, x->admin ? NULL : tenant);
     if (!r)
         return api_fail(e, 404, "request_not_found", NULL,
                         "There is no request '%.120s' among the last %d of this key.", id, PROMPT_PAST);
@@ -166,8 +165,8 @@ static void write_stop(struct buf *b, const struct explanation *x) {
     buf_char(b, '}');
 }
 
-static bool write_explanation(struct inquiry *q, struct buf *b, struct api_error *e) {
-    const struct explanation *x = (struct explanation *)q;
+static bool write_explanation(struct exchange *exchange, struct buf *b, struct api_error *e) {
+    const struct explanation *x = (struct explanation *)exchange;
     const struct prompt_view *v = &x->view;
     if (v->num_tokens == 0 && !v->found)
         return api_fail(e, 404, "request_not_found", NULL, "The request has not begun, or is forgotten.");
@@ -185,9 +184,9 @@ static bool write_explanation(struct inquiry *q, struct buf *b, struct api_error
     return true;
 }
 
-static bool write_estimate(struct inquiry *q, struct buf *b, struct api_error *e) {
+static bool write_estimate(struct exchange *exchange, struct buf *b, struct api_error *e) {
     (void)e;
-    const struct explanation *x = (struct explanation *)q;
+    const struct explanation *x = (struct explanation *)exchange;
     const struct prompt_view *v = &x->view;
     buf_fmt(b, "{\"object\":\"estimate\",\"prompt_tokens\":%d,\"cached_tokens\":%d", v->num_prompt,
             v->cached[0]);
@@ -199,8 +198,8 @@ static bool write_estimate(struct inquiry *q, struct buf *b, struct api_error *e
     return true;
 }
 
-static void free_explanation(struct inquiry *q) {
-    struct explanation *x = (struct explanation *)q;
+static void free_explanation(struct exchange *exchange) {
+    struct explanation *x = (struct explanation *)exchange;
     if (x->parsed)
         completion_request_free(&x->request);
     for (int i = 0; i < PROMPT_ROOTS; i++)
@@ -208,20 +207,19 @@ static void free_explanation(struct inquiry *q) {
     free(x->view.ids);
 }
 
-void post_explain(struct app *app, struct http_request *request) {
-    static const struct inquiry_kind kind = {sizeof(struct explanation), read_prompt,     begin_prompt, NULL,
-                                             write_explanation,          free_explanation};
-    inquiry_start(app, request, &kind);
-}
+const struct exchange_kind prompt_explanation = {.size = sizeof(struct explanation),
+                                                 .read = read_prompt,
+                                                 .begin = begin_prompt,
+                                                 .finish = write_explanation,
+                                                 .done = free_explanation};
 
-void get_explanation(struct app *app, struct http_request *request) {
-    static const struct inquiry_kind kind = {
-        sizeof(struct explanation), NULL, begin_past, NULL, write_explanation, free_explanation};
-    inquiry_start(app, request, &kind);
-}
+const struct exchange_kind past_explanation = {.size = sizeof(struct explanation),
+                                               .begin = begin_past,
+                                               .finish = write_explanation,
+                                               .done = free_explanation};
 
-void post_estimate(struct app *app, struct http_request *request) {
-    static const struct inquiry_kind kind = {
-        sizeof(struct explanation), read_prompt, begin_prompt, NULL, write_estimate, free_explanation};
-    inquiry_start(app, request, &kind);
-}
+const struct exchange_kind prompt_estimate = {.size = sizeof(struct explanation),
+                                              .read = read_prompt,
+                                              .begin = begin_prompt,
+                                              .finish = write_estimate,
+                                              .done = free_explanation};

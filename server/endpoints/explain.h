@@ -1,9 +1,8 @@
-// Why the cache missed, and when a first token would come: POST /v1/cache/explain, GET /v1/cache/explain/{id} and
-// POST /v1/estimate. docs/api.md has their shapes. Loop thread.
+// Why the cache missed, and when a first token would come. docs/api.md has their shapes.
 #pragma once
 
-#include "requests/app.h"
+#include "requests/exchange.h"
 
-void post_explain(struct app *app, struct http_request *request);
-void get_explanation(struct app *app, struct http_request *request);
-void post_estimate(struct app *app, struct http_request *request);
+extern const struct exchange_kind prompt_explanation; // POST /v1/cache/explain
+extern const struct exchange_kind past_explanation;   // GET /v1/cache/explain/{id}
+extern const struct exchange_kind prompt_estimate;    // POST /v1/estimate

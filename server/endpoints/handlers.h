@@ -14,7 +14,6 @@ void get_ollama_version(struct app *app, struct http_request *request);
 void get_tokenizer_info(struct app *app, struct http_request *request);
 void get_props(struct app *app, struct http_request *request);
 void get_slots(struct app *app, struct http_request *request);
-void get_engine(struct app *app, struct http_request *request); // engine_look.c
 // metrics_page.c
 void reply_metrics(struct app *app, struct http_request *request, const char *(*route_name)(int),
                    int num_routes);

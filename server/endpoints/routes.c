@@ -6,13 +6,14 @@
 #include "dialects/ollama.h"
 #include "dialects/openai.h"
 #include "dialects/responses.h"
+#include "engine_look.h"
 #include "explain.h"
 #include "handlers.h"
 #include "log.h"
 #include "page/page.h"
 #include "process/nearest.h"
 #include "requests/completion.h"
-#include "requests/inquiry.h"
+#include "requests/exchange.h"
 #include "requests/job.h"
 #include "requests/reply.h"
 #include "stored_responses.h"
@@ -25,9 +26,8 @@
 // ---- the table
 
 enum route_kind {
-    ROUTE_SMALL,      // responds at once, or starts a job
+    ROUTE_SMALL,      // responds at once, or starts an exchange
     ROUTE_COMPLETION, // completion_start()
-    ROUTE_INQUIRY,    // asks the engine thread when the body is over; takes an admin key, too
     ROUTE_PAGE,       // or a file of the page
 };
 
@@ -43,7 +43,9 @@ struct route {
     const struct dialect *dialect; // of a completion; of others whose form errors have, NULL: OpenAI's
     void (*get)(struct app *app, struct http_request *request);
     void (*post)(struct app *app, struct http_request *request); // with the body
-    job_fn *job;                                                 // in place of post()
+    job_fn *job;                                                 // in place of post(), as the next
+    const struct exchange_kind *exchange; // its response comes later; takes an admin key, too
+    bool gets;                            // exchange is by GET
 };
 
 static void get_page(struct app *app, struct http_request *request);
@@ -90,11 +92,11 @@ static const struct route routes[] = {
     {.path = "/load", .early = true, .get = get_load},
     {.path = "/props", .get = get_props},
     {.path = "/slots", .get = get_slots},
-    {.path = "/v1/engine", .kind = ROUTE_INQUIRY, .get = get_engine},
-    {BELOW("/v1/engine/pages/", "{page}"), .kind = ROUTE_INQUIRY, .get = get_engine},
-    {.path = "/v1/cache/explain", .kind = ROUTE_INQUIRY, .post = post_explain},
-    {BELOW("/v1/cache/explain/", "{id}"), .kind = ROUTE_INQUIRY, .get = get_explanation},
-    {.path = "/v1/estimate", .kind = ROUTE_INQUIRY, .post = post_estimate},
+    {.path = "/v1/engine", .gets = true, .exchange = &engine_look},
+    {BELOW("/v1/engine/pages/", "{page}"), .gets = true, .exchange = &engine_look},
+    {.path = "/v1/cache/explain", .exchange = &prompt_explanation},
+    {BELOW("/v1/cache/explain/", "{id}"), .gets = true, .exchange = &past_explanation},
+    {.path = "/v1/estimate", .exchange = &prompt_estimate},
     {.path = "/lora-adapters", .get = get_loras},
     {.path = "/v1/load_lora_adapter", .admin = true, .post = post_load_lora},
     {.path = "/v1/unload_lora_adapter", .admin = true, .post = post_unload_lora},
@@ -113,11 +115,11 @@ static void get_metrics(struct app *app, struct http_request *request) {
     reply_metrics(app, request, route_name, COUNT(routes));
 }
 
-static bool takes_post(const struct route *r) { return r->post || r->job; }
+static bool takes_get(const struct route *r) { return r->get || r->gets; }
 
 // For Allow.
 static const char *methods_of(const struct route *r) {
-    return r->deletes ? "GET, HEAD, DELETE, OPTIONS" : r->get ? "GET, HEAD, OPTIONS" : "POST, OPTIONS";
+    return r->deletes ? "GET, HEAD, DELETE, OPTIONS" : takes_get(r) ? "GET, HEAD, OPTIONS" : "POST, OPTIONS";
 }
 
 // Paths that other servers have for the same: the beginning, and what stands for it here.
@@ -363,7 +365,7 @@ bool routes_head(void *arg, struct http_request *request) {
     } else if (options && h->origin && h->acrm) {
         reply_preflight(app, request);
     } else if (auth->num_keys > 0 && !r->open && !has_key(auth, h) &&
-               !(r->kind == ROUTE_INQUIRY && app_is_admin(app, h)) && !is_page(app, request, r)) {
+               !(r->exchange && app_is_admin(app, h)) && !is_page(app, request, r)) {
         REPLY_ERROR(request, 401, "invalid_api_key", NULL, "%s",
                     h->authorization || h->api_key ? "The API key is not valid."
                                                    : "An API key is needed: Authorization: Bearer KEY.");
@@ -375,8 +377,9 @@ bool routes_head(void *arg, struct http_request *request) {
     } else if (options) {
         http_header(request, "Allow", methods_of(r));
         http_reply(request, 204, NULL, NULL, 0);
-    } else if (!(strcmp(request->method, "GET") == 0 && r->get) && !(r->deletes && deletes) &&
-               !(strcmp(request->method, "POST") == 0 && takes_post(r) && !request->is_head)) {
+    } else if (!(r->deletes && deletes) &&
+               (takes_get(r) ? strcmp(request->method, "GET") != 0
+                             : strcmp(request->method, "POST") != 0 || request->is_head)) {
         http_header(request, "Allow", methods_of(r));
         REPLY_ERROR(request, 405, NULL, NULL, "This path takes %s.", methods_of(r));
     } else if (r->admin && (app->admin.num_keys == 0 || !app->config->lora_root)) {
@@ -384,7 +387,7 @@ bool routes_head(void *arg, struct http_request *request) {
                     "Adapters are loaded at run time where the server has --lora-root and --admin-api-key.");
     } else if (!r->early && !app_accepts(app, &e)) {
         reply_error(request, &e);
-    } else if (r->get && r->kind == ROUTE_INQUIRY) {
+    } else if (r->gets) {
         return true; // a response that comes later follows the body, were there one
     } else if (r->get) {
         r->get(app, request);
@@ -401,10 +404,12 @@ void routes_body(void *arg, struct http_request *request) {
     case HTTP_BODY_WHOLE:
         if (app_accepts(app, &e)) {
             const struct route *r = request->route;
-            if (r->job)
+            if (r->exchange)
+                exchange_start(app, request, r->exchange);
+            else if (r->job)
                 job_start(app, request, r->job);
             else
-                (r->post ? r->post : r->get)(app, request);
+                r->post(app, request);
             return;
         }
         break;
@@ -434,10 +439,8 @@ void routes_done(void *arg, struct http_request *request) {
     bool is_completion = r->kind == ROUTE_COMPLETION, logged = is_completion && request->user;
     if (is_completion)
         completion_done(app, request);
-    else if (r->kind == ROUTE_INQUIRY)
-        inquiry_done(request);
     else
-        job_done(request);
+        exchange_done(request);
     if (!logged)
         log_msg(request->status >= 400 ? LOG_INFO : LOG_DEBUG,
                 "http id=%s method=%s route=%s status=%d ms=%.1f", request->request_id, request->method,

@@ -63,7 +63,7 @@ struct app {
     struct completion *completions; // all, newest first
     int num_completions;
     size_t kept;                   // bytes of responses that are not written yet, of all completions
-    int num_jobs;                  // of job.h, whose response is not sent yet
+    int num_exchanges;             // of exchange.h, whose response is not sent yet
     struct completion *flush_list; // those with something to write after the events of this turn
     char ignored[IGNORED_SIZE];    // fields ignored since the last line that logged them
     int64_t ignored_logged;        // ns

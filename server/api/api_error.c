@@ -35,6 +35,8 @@ bool api_fail_context(struct api_error *e, const char *param, const char *what, 
 }
 
 bool api_fail_memory(struct api_error *e) {
+    if (!e->status)
+        e->retry_after = 5;
     return api_fail(e, 503, "overloaded", NULL, "The server is out of memory.");
 }
 

@@ -28,6 +28,6 @@ bool api_fail(struct api_error *e, int status, const char *code, const char *par
 // bytes that no tokenising makes them fit, where tokens is 0.
 bool api_fail_context(struct api_error *e, const char *param, const char *what, size_t tokens, size_t bytes,
                       int n_ctx);
-bool api_fail_memory(struct api_error *e); // 503 overloaded
+bool api_fail_memory(struct api_error *e); // 503 overloaded, to be tried again
 // true where a text got its ids; else fails by what tokenizer_encode() or text_encode() gave.
 bool api_check_encoded(struct api_error *e, const char *param, enum status status);

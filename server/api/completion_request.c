@@ -1,14 +1,11 @@
 #include "completion_request.h"
 
 #include "grammar/grammar.h"
-#include "loras.h"
 
 #include <stdlib.h>
 
 void completion_request_free(struct completion_request *r) {
-    for (size_t i = 0; i < r->num_prompts; i++)
-        token_buf_free(&r->prompts[i]);
-    free(r->prompts);
+    api_request_free(&r->base);
     token_buf_free(&r->prediction);
     for (int i = 0; i < r->num_stops; i++)
         free(r->stops[i]);
@@ -19,7 +16,6 @@ void completion_request_free(struct completion_request *r) {
     free(r->bad_words);
     free(r->bias);
     free(r->logprob_ids);
-    free(r->salt);
     json_decref(r->tools);
     json_decref(r->callable);
     json_decref(r->foreign_tools);
@@ -27,12 +23,8 @@ void completion_request_free(struct completion_request *r) {
         part_arena_free(&r->structured->arena);
     free(r->structured);
     constraint_release(r->constraint);
-    lora_release(r->lora);
     buf_free(&r->items);
     buf_free(&r->repeated);
     buf_free(&r->response_fields);
-    buf_free(&r->documents);
-    free(r->document_at);
-    free(r->second_text);
     *r = (struct completion_request){0};
 }

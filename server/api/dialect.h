@@ -1,5 +1,5 @@
-// An API is a file: a dialect reads the bodies of its requests and writes the events and bodies of its
-// responses. completion.c knows no dialect by name; routes.c has one row for each.
+// An API is a file: a dialect reads the bodies of its requests and writes the events and bodies of its responses, which
+// are completions or vectors. completion.c and vectors.c know no dialect by name; routes.c has one row for each.
 //
 // All functions are pure, but for the store of responses: no sockets, no engine, any thread.
 #pragma once
@@ -35,6 +35,16 @@ bool logprobs_failed(const struct logprob_lists *l); // out of memory
 // "stop", "length", "abort", "error": what OpenAI's APIs, logs and metrics call the end of a choice.
 const char *finish_name(enum finish_reason why);
 
+// How clients of an API send requests and see errors, whatever the response is.
+struct api_form {
+    void (*error)(struct buf *b, const struct api_error *e); // the body of a status that is an error
+    int overloaded;        // the status in place of 503 `overloaded`; 0: 503
+    bool any_type;         // they send JSON as any Content-Type, which then says nothing
+    const char *id_header; // that has the request's id besides x-request-id; NULL: none
+};
+
+// ---- completions
+
 // What all parts of one response share.
 struct response {
     const struct completion_request *request;
@@ -68,8 +78,8 @@ struct piece {
 
 struct dialect {
     const char *id_prefix; // of response.id
-    bool any_type;         // its clients send JSON as any Content-Type, which then says nothing
-    bool is_lines;         // a stream is lines of JSON, without pings, not server-sent events
+    const struct api_form *form;
+    bool is_lines; // a stream is lines of JSON, without pings, not server-sent events
     // Parses, checks and tokenises a body. False: e says why, and r needs no freeing.
     bool (*parse)(struct completion_request *r, const struct served_model *m, const char *body, size_t len,
                   struct api_error *e);
@@ -95,17 +105,32 @@ struct dialect {
     // In place of all that would follow, done() too.
     void (*fail)(struct sse_queue *out, const struct response *r, const struct api_error *e);
 
-    // Writes what pieces[].text of whole() is from a choice's vector, of model->vector_size, which it may change. NULL:
-    // the dialect wants tokens. One that wants vectors has none of the functions above from logprob() on, and is not
-    // streamed.
-    void (*vector)(struct buf *b, const struct response *r, float *vector);
-    bool of_scores; // it wants those of a reranker, vectors of one number
-
     // ---- a response in one body
     void (*whole)(struct buf *b, const struct response *r, const struct piece *pieces, // (num_choices)
                   const struct usage *usage);
-    void (*error)(struct buf *b, const struct api_error *e); // the body of a status that is an error
-    int overloaded; // the status in place of 503 `overloaded`; 0: 503
+};
+
+// ---- vectors
+
+struct vector_response {
+    const struct vector_request *request;
+    const struct served_model *model;
+    const char *id;
+    int64_t created; // s since 1970
+    // (base.num_prompts × model->vector_size) in the order of the inputs; write() may change them
+    float *vectors;
+    int64_t num_prompt; // tokens of all inputs
+    double total_ms;    // since the request came
+};
+
+struct vector_dialect {
+    const char *id_prefix; // of vector_response.id
+    const struct api_form *form;
+    bool scores; // it wants the vectors of a reranker, of one number each
+    // Parses, checks and tokenises a body. False: e says why, and r needs no freeing.
+    bool (*parse)(struct vector_request *r, const struct served_model *m, const char *body, size_t len,
+                  struct api_error *e);
+    void (*write)(struct buf *b, const struct vector_response *r);
 };
 
 // "2026-01-02T03:04:05Z", in quotes

@@ -151,10 +151,10 @@ bool infill_read(struct completion_request *r, const struct served_model *m, con
     }
     if (texts.extra && !json_is_array(texts.extra))
         return api_fail(e, 400, "invalid_type", "input_extra", "'input_extra' must be a list.");
-    if (!(r->prompts = calloc(1, sizeof *r->prompts)))
+    if (!(r->base.prompts = calloc(1, sizeof *r->base.prompts)))
         return api_fail_memory(e);
-    r->num_prompts = 1;
-    return infill_prompt(&r->prompts[0], r, m, &texts, e);
+    r->base.num_prompts = 1;
+    return infill_prompt(&r->base.prompts[0], r, m, &texts, e);
 }
 
 bool infill_take(json_t *root, struct api_error *e) {

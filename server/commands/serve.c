@@ -22,7 +22,7 @@
 #include "process/setup.h"
 #include "processes.h"
 #include "requests/app.h"
-#include "requests/completion.h"
+#include "requests/exchange.h"
 #include "requests/past_requests.h"
 
 #include <jansson.h>
@@ -198,7 +198,7 @@ static void after_load(uv_work_t *work, int status) {
 
 static void on_events(uv_async_t *async) {
     struct app *app = async->data;
-    completions_take_events(app);
+    exchanges_take_events(app);
     if (app->service)
         service_answer(app->service);
     http_run(&app->http);
@@ -214,17 +214,17 @@ static void on_tick(uv_timer_t *timer) {
         log_msg(LOG_ERROR, "engine=dead%s%s", *why ? " group ended: " : "", why);
         app->state = APP_DEAD;
         app->drain_deadline = now + GRACE_SECONDS * SECOND;
-        completions_take_events(app);
-        completions_fail(app, 503, "engine_unavailable", "The engine has failed; the server is restarting.");
+        exchanges_take_events(app);
+        exchanges_fail(app, 503, "engine_unavailable", "The engine has failed; the server is restarting.");
     } else if (app->state == APP_DEAD && now > app->drain_deadline) {
         stop_loop(app, EXIT_ENGINE);
     } else if (app->state == APP_DRAINING) {
-        if (app->num_completions + app->num_exchanges == 0 || now > app->drain_deadline + GRACE_SECONDS * SECOND)
+        if (app->num_exchanges == 0 || now > app->drain_deadline + GRACE_SECONDS * SECOND)
             stop_loop(app, 0);
         else if (now > app->drain_deadline)
-            completions_fail(app, 503, "shutting_down", "The server is shutting down.");
+            exchanges_fail(app, 503, "shutting_down", "The server is shutting down.");
     }
-    completions_tick(app, now);
+    exchanges_tick(app, now);
     http_run(&app->http);
 }
 
@@ -261,11 +261,11 @@ static void stop_work(struct app *app) {
 static void on_signal(uv_signal_t *handle, int number) {
     struct app *app = handle->data;
     log_msg(LOG_INFO, "signal=%d state=%s streams=%d", number,
-            app->state == APP_DRAINING ? "draining" : "serving", app->num_completions);
+            app->state == APP_DRAINING ? "draining" : "serving", app->num_streams);
     if (app->loading)
         _exit(0); // the pool cannot be interrupted, and nothing has begun
     if (app->state == APP_DRAINING || app->state == APP_DEAD) { // the second signal
-        completions_fail(app, 503, "shutting_down", "The server is shutting down.");
+        exchanges_fail(app, 503, "shutting_down", "The server is shutting down.");
         http_run(&app->http);
         stop_loop(app, app->state == APP_DEAD ? EXIT_ENGINE : 0);
         return;
@@ -454,7 +454,7 @@ int cmd_serve(const struct config *c) {
     for (size_t i = 0; i < app->names.len; i++)
         free(app->names.items[i]);
     free(app->names.items);
-    completions_free(app);
+    exchanges_free(app);
     free(app->past);
     free(app);
     return rc;

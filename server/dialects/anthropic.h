@@ -3,6 +3,7 @@
 
 #include "api/dialect.h"
 
+extern const struct api_form anthropic_form;
 extern const struct dialect anthropic_messages;
 
 // What a body says besides the chat completion that it stands for.

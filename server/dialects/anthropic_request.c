@@ -356,7 +356,7 @@ static bool read_body(struct completion_request *r, const struct served_model *m
         ok = api_fail(e, 400, "missing_required_parameter", "max_tokens", "'max_tokens' is missing.");
     ok = ok && fields_refuse(root, ANTHROPIC_BODY, e) && anthropic_rewrite(chat, m, root, &extras, e) &&
          openai_chat_read(r, m, chat, e) &&
-         (counts || openai_check_room(r, m, r->prompts[0].len, "messages", e));
+         (counts || openai_check_room(m, r->max_tokens, r->base.prompts[0].len, "messages", e));
     json_decref(chat);
     r->hides_reasoning = extras.hides_reasoning;
     r->continuous_usage = true; // the first event has the prompt's
@@ -365,7 +365,7 @@ static bool read_body(struct completion_request *r, const struct served_model *m
         name_param(e);
     ok = openai_parse_end(r, m, root, &api, ok, e);
     if (extras.billing)
-        ignored_add(r->ignored, "", "system[0]");
+        ignored_add(r->base.ignored, "", "system[0]");
     return ok;
 }
 
@@ -378,9 +378,9 @@ bool anthropic_count_response(const struct served_model *m, const char *body, si
                               char *ignored, struct api_error *e) {
     struct completion_request r;
     bool ok = read_body(&r, m, body, len, true, e);
-    memcpy(ignored, r.ignored, IGNORED_SIZE);
+    memcpy(ignored, r.base.ignored, IGNORED_SIZE);
     if (ok) {
-        buf_fmt(out, "{\"input_tokens\":%zu}", r.prompts[0].len);
+        buf_fmt(out, "{\"input_tokens\":%zu}", r.base.prompts[0].len);
         completion_request_free(&r);
     }
     return ok;

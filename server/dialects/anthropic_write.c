@@ -69,7 +69,7 @@ static void write_head(struct buf *b, const struct response *r) {
     buf_lit(b, "{\"id\":");
     json_quote(b, r->id, strlen(r->id));
     buf_lit(b, ",\"type\":\"message\",\"role\":\"assistant\",\"model\":");
-    json_quote(b, r->request->model, strlen(r->request->model));
+    json_quote(b, r->request->base.model, strlen(r->request->base.model));
     buf_lit(b, ",\"content\":[");
 }
 
@@ -279,8 +279,11 @@ static void write_whole(struct buf *b, const struct response *r, const struct pi
     buf_char(b, '}');
 }
 
+const struct api_form anthropic_form = {.error = write_error, .overloaded = 529, .id_header = "request-id"};
+
 const struct dialect anthropic_messages = {
     .id_prefix = "msg_",
+    .form = &anthropic_form,
     .parse = anthropic_parse,
     .begin = begin_response,
     .end = end_response,
@@ -289,6 +292,4 @@ const struct dialect anthropic_messages = {
     .done = write_done,
     .fail = write_fail,
     .whole = write_whole,
-    .error = write_error,
-    .overloaded = 529,
 };

@@ -91,11 +91,11 @@ static bool read_prompts(struct completion_request *r, const struct served_model
     if (num * (size_t)r->n > MAX_CHOICES)
         return api_fail(e, 400, "out_of_range", "prompt", "Prompts times 'n' must not exceed %d, found %zu.",
                         MAX_CHOICES, num * (size_t)r->n);
-    if (!(r->prompts = calloc(num, sizeof *r->prompts)))
+    if (!(r->base.prompts = calloc(num, sizeof *r->base.prompts)))
         return api_fail_memory(e);
-    r->num_prompts = num;
+    r->base.num_prompts = num;
     for (size_t i = 0; i < num; i++)
-        if (!add_prompt(&r->prompts[i], r, m, one ? v : json_array_get(v, i), e))
+        if (!add_prompt(&r->base.prompts[i], r, m, one ? v : json_array_get(v, i), e))
             return false;
     return true;
 }
@@ -313,7 +313,7 @@ static void write_list(struct buf *b, const char *name, const struct buf *list) 
 }
 
 static const struct token_buf *prompt_of(const struct response *r, const struct piece *p) {
-    return &r->request->prompts[p->index / r->request->n];
+    return &r->request->base.prompts[p->index / r->request->n];
 }
 
 // `text`: whether the text and its tokens are in it, too.
@@ -369,7 +369,7 @@ static void write_end(struct buf *b, const struct response *r, const struct piec
                                                                    : "none";
     bool truncated = p->finish == FINISH_LENGTH && p->num_tokens < r->request->max_tokens; // by the context
     buf_lit(b, ",\"model\":");
-    json_quote(b, r->request->model, strlen(r->request->model));
+    json_quote(b, r->request->base.model, strlen(r->request->base.model));
     write_settings(b, r->request);
     buf_lit(b, ",\"prompt\":\"");
     for (size_t i = 0; i < prompt->len; i++) {
@@ -480,9 +480,9 @@ static void write_whole(struct buf *b, const struct response *r, const struct pi
 
 #define DIALECT(parse_function)                                                                              \
     {                                                                                                        \
-        .id_prefix = "cmpl-", .parse = parse_function, .begin = begin, .logprob = add_logprob,               \
-        .piece = write_piece, .done = write_done, .fail = write_fail, .whole = write_whole,                  \
-        .error = openai_write_error                                                                          \
+        .id_prefix = "cmpl-", .form = &openai_form, .parse = parse_function, .begin = begin,                 \
+        .logprob = add_logprob, .piece = write_piece, .done = write_done, .fail = write_fail,                \
+        .whole = write_whole                                                                                 \
     }
 
 const struct dialect llama_completion = DIALECT(parse_body), llama_infill = DIALECT(parse_infill);

@@ -12,8 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const struct openai_api chat_api = {.bit = OLLAMA_CHAT}, generate_api = {.bit = OLLAMA_GENERATE},
-                               embed_api = {.bit = OLLAMA_EMBED};
+static const struct openai_api chat_api = {.bit = OLLAMA_CHAT}, generate_api = {.bit = OLLAMA_GENERATE};
 
 static const char *const options[] = {"num_predict",
                                       "temperature",
@@ -151,11 +150,12 @@ static bool read_nothing(struct completion_request *r, const struct served_model
                          struct api_error *e) {
     (void)root;
     token_id bos = tokenizer_bos(m->tokenizer);
-    if (!(r->prompts = calloc(1, sizeof *r->prompts)) || !(r->prompts[0].ids = malloc(sizeof bos)))
+    if (!(r->base.prompts = calloc(1, sizeof *r->base.prompts)) ||
+        !(r->base.prompts[0].ids = malloc(sizeof bos)))
         return api_fail_memory(e);
-    r->num_prompts = 1;
-    r->prompts[0].ids[0] = bos >= 0 ? bos : 0;
-    r->prompts[0].len = r->prompts[0].cap = 1;
+    r->base.num_prompts = 1;
+    r->base.prompts[0].ids[0] = bos >= 0 ? bos : 0;
+    r->base.prompts[0].len = r->base.prompts[0].cap = 1;
     r->max_tokens = 0;
     return true;
 }
@@ -236,7 +236,8 @@ static bool read_log(json_t *chat, const json_t *root, struct api_error *e) {
 
 static bool read_chat(struct completion_request *r, const struct served_model *m, json_t *chat,
                       const char *param, struct api_error *e) {
-    return openai_chat_read(r, m, chat, e) && openai_check_room(r, m, r->prompts[0].len, param, e);
+    return openai_chat_read(r, m, chat, e) &&
+           openai_check_room(m, r->max_tokens, r->base.prompts[0].len, param, e);
 }
 
 bool ollama_parse_chat(struct completion_request *r, const struct served_model *m, const char *body,
@@ -267,7 +268,7 @@ bool ollama_parse_chat(struct completion_request *r, const struct served_model *
 static bool prepend_context(struct completion_request *r, const struct served_model *m, const json_t *context,
                             struct api_error *e) {
     size_t n = json_array_size(context);
-    struct token_buf *prompt = &r->prompts[0], all = {0};
+    struct token_buf *prompt = &r->base.prompts[0], all = {0};
     if (context && !json_is_array(context))
         return api_fail(e, 400, "invalid_type", "context", "'context' must be a list of token ids.");
     if (n == 0)
@@ -328,7 +329,7 @@ static bool read_generate(struct completion_request *r, const struct served_mode
         return rewrite_think(out, m, field_get(root, "think"), e) && read_log(out, root, e) &&
                rewrite_prompt(out, root, e) && openai_chat_read(r, m, out, e) &&
                prepend_context(r, m, field_get(root, "context"), e) &&
-               openai_check_room(r, m, r->prompts[0].len, "prompt", e);
+               openai_check_room(m, r->max_tokens, r->base.prompts[0].len, "prompt", e);
     static const char *const others[] = {"context", "system", "think", "logprobs"};
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
         const json_t *v = field_get(root, others[i]);
@@ -359,12 +360,12 @@ bool ollama_parse_generate(struct completion_request *r, const struct served_mod
 // ---- vectors
 
 // `name`: of the texts. Those that are too long are cut, unless `truncate` is false.
-static bool parse_vectors(struct completion_request *r, const struct served_model *m, const char *body,
+static bool parse_vectors(struct vector_request *r, const struct served_model *m, const char *body,
                           size_t len, const char *name, struct api_error *e) {
     json_t *root = body_load(body, len, e), *out = json_object();
     const json_t *cuts = field_get(root, "truncate");
     const char *model = NULL;
-    *r = (struct completion_request){0};
+    *r = (struct vector_request){0};
     bool ok = root && (out || api_fail_memory(e)) && fields_refuse(root, OLLAMA_EMBED, e) &&
               (model = ollama_model(m, root, e)) && rewrite_set(out, "model", json_string(model), e) &&
               rewrite_copy(out, "input", root, name, e) &&
@@ -376,15 +377,15 @@ static bool parse_vectors(struct completion_request *r, const struct served_mode
     json_decref(out);
     if (!ok && strncmp(e->param, "input", 5) == 0)
         snprintf(e->param, sizeof e->param, "%s", name);
-    return openai_parse_end(r, m, root, &embed_api, ok, e);
+    return vectors_parse_end(r, m, root, OLLAMA_EMBED, ok, e);
 }
 
-bool ollama_parse_embed(struct completion_request *r, const struct served_model *m, const char *body,
-                        size_t len, struct api_error *e) {
+bool ollama_parse_embed(struct vector_request *r, const struct served_model *m, const char *body, size_t len,
+                        struct api_error *e) {
     return parse_vectors(r, m, body, len, "input", e);
 }
 
-bool ollama_parse_embeddings(struct completion_request *r, const struct served_model *m, const char *body,
+bool ollama_parse_embeddings(struct vector_request *r, const struct served_model *m, const char *body,
                              size_t len, struct api_error *e) {
     bool ok = parse_vectors(r, m, body, len, "prompt", e);
     r->normalize = false; // as the model gives it

@@ -123,7 +123,7 @@ static bool take_piece(struct output *o, const struct response *r, const struct 
 static void write_content(struct buf *b, const struct response *r, const struct output *o,
                           const struct logprob_lists *logprobs) {
     buf_lit(b, "{\"model\":");
-    json_quote(b, r->request->model, strlen(r->request->model));
+    json_quote(b, r->request->base.model, strlen(r->request->base.model));
     buf_lit(b, ",\"created_at\":");
     dialect_write_time(b, r->created);
     buf_str(b, o->generates ? ",\"response\":" : ",\"message\":{\"role\":\"assistant\",\"content\":");
@@ -214,8 +214,10 @@ static void write_whole(struct buf *b, const struct response *r, const struct pi
     write_end(b, r, o, p, usage);
 }
 
+const struct api_form ollama_form = {.error = ollama_write_error, .any_type = true};
+
 const struct dialect ollama_chat = {.id_prefix = "chat-",
-                                    .any_type = true,
+                                    .form = &ollama_form,
                                     .is_lines = true,
                                     .parse = ollama_parse_chat,
                                     .begin = begin_chat,
@@ -225,11 +227,10 @@ const struct dialect ollama_chat = {.id_prefix = "chat-",
                                     .piece = write_piece,
                                     .done = write_done,
                                     .fail = write_fail,
-                                    .whole = write_whole,
-                                    .error = ollama_write_error};
+                                    .whole = write_whole};
 
 const struct dialect ollama_generate = {.id_prefix = "gen-",
-                                        .any_type = true,
+                                        .form = &ollama_form,
                                         .is_lines = true,
                                         .parse = ollama_parse_generate,
                                         .begin = begin_generate,
@@ -239,47 +240,31 @@ const struct dialect ollama_generate = {.id_prefix = "gen-",
                                         .piece = write_piece,
                                         .done = write_done,
                                         .fail = write_fail,
-                                        .whole = write_whole,
-                                        .error = ollama_write_error};
+                                        .whole = write_whole};
 
 // ---- vectors
 
-static void begin_vectors(struct response *r) { (void)r; }
-
-static void write_vectors(struct buf *b, const struct response *r, const struct piece *pieces,
-                          const struct usage *usage) {
+static void write_vectors(struct buf *b, const struct vector_response *r) {
     buf_lit(b, "{\"model\":");
-    json_quote(b, r->request->model, strlen(r->request->model));
+    json_quote(b, r->request->base.model, strlen(r->request->base.model));
     buf_lit(b, ",\"embeddings\":[");
-    for (int i = 0; i < r->num_choices; i++) {
+    for (size_t i = 0; i < r->request->base.num_prompts; i++) {
         if (i)
             buf_char(b, ',');
-        buf_add(b, pieces[i].text, pieces[i].len);
+        openai_write_vector(b, r, i);
     }
-    buf_fmt(b, "],\"total_duration\":%lld,\"load_duration\":0,\"prompt_eval_count\":%lld}",
-            ns(r->timings.total_ms), (long long)usage->prompt);
+    buf_fmt(b, "],\"total_duration\":%lld,\"load_duration\":0,\"prompt_eval_count\":%lld}", ns(r->total_ms),
+            (long long)r->num_prompt);
 }
 
-static void write_one_vector(struct buf *b, const struct response *r, const struct piece *pieces,
-                             const struct usage *usage) {
-    (void)r, (void)usage;
+static void write_one_vector(struct buf *b, const struct vector_response *r) {
     buf_lit(b, "{\"embedding\":");
-    buf_add(b, pieces[0].text, pieces[0].len);
+    openai_write_vector(b, r, 0);
     buf_char(b, '}');
 }
 
-const struct dialect ollama_embed = {.id_prefix = "embd-",
-                                     .any_type = true,
-                                     .parse = ollama_parse_embed,
-                                     .begin = begin_vectors,
-                                     .vector = openai_write_vector,
-                                     .whole = write_vectors,
-                                     .error = ollama_write_error};
+const struct vector_dialect ollama_embed = {
+    .id_prefix = "embd-", .form = &ollama_form, .parse = ollama_parse_embed, .write = write_vectors};
 
-const struct dialect ollama_embeddings = {.id_prefix = "embd-",
-                                          .any_type = true,
-                                          .parse = ollama_parse_embeddings,
-                                          .begin = begin_vectors,
-                                          .vector = openai_write_vector,
-                                          .whole = write_one_vector,
-                                          .error = ollama_write_error};
+const struct vector_dialect ollama_embeddings = {
+    .id_prefix = "embd-", .form = &ollama_form, .parse = ollama_parse_embeddings, .write = write_one_vector};

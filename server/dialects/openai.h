@@ -5,8 +5,10 @@
 #include "api/dialect.h"
 #include "api/field_table.h"
 
-extern const struct dialect openai_completions, openai_chat, openai_embeddings;
-extern const struct dialect cohere_rerank, vllm_score; // rerank.c
+extern const struct api_form openai_form;
+extern const struct dialect openai_completions, openai_chat;
+extern const struct vector_dialect openai_embeddings;
+extern const struct vector_dialect cohere_rerank, vllm_score; // rerank.c
 
 // ---- in
 
@@ -24,10 +26,9 @@ struct completion_request openai_defaults(const struct served_model *m);
 // get their own in root.
 bool openai_read_fields(struct completion_request *r, const struct served_model *m, json_t *root,
                         const struct openai_api *api, void *own, struct api_error *e);
-bool openai_check_priority(const struct completion_request *r, const struct served_model *m,
-                           struct api_error *e);
+bool openai_check_priority(const struct api_request *r, const struct served_model *m, struct api_error *e);
 // Reads cache_salt, request_id and user.
-bool openai_read_labels(struct completion_request *r, const json_t *root, struct api_error *e);
+bool openai_read_labels(struct api_request *r, const json_t *root, struct api_error *e);
 // Reads one or at most `most` prompts, texts or lists of ids, from the field `name`; with a suffix, a string, those of
 // what stands between the texts and it.
 bool openai_read_prompts(struct completion_request *r, const struct served_model *m, const json_t *root,
@@ -35,10 +36,10 @@ bool openai_read_prompts(struct completion_request *r, const struct served_model
 // Reads the other shared fields: stops, bias, stream_options and the like.
 bool openai_read_options(struct completion_request *r, const struct served_model *m, json_t *root,
                          struct api_error *e);
-// Whether a prompt of len tokens leaves room for a completion.
-bool openai_check_room(const struct completion_request *r, const struct served_model *m, size_t len,
-                       const char *param, struct api_error *e);
-// Completes r where ok, frees it otherwise; either way r->ignored is set. Frees root. Returns ok, or false where
+// Whether a prompt of len tokens leaves room for a completion, where max_tokens are wanted at all.
+bool openai_check_room(const struct served_model *m, int max_tokens, size_t len, const char *param,
+                       struct api_error *e);
+// Completes r where ok, frees it otherwise; either way r->base.ignored is set. Frees root. Returns ok, or false where
 // fields would be ignored and the server is strict.
 bool openai_parse_end(struct completion_request *r, const struct served_model *m, json_t *root,
                       const struct openai_api *api, bool ok, struct api_error *e);
@@ -74,8 +75,14 @@ bool openai_completions_read(struct completion_request *r, const struct served_m
                              read_prompts_fn *prompts, int max_tokens, struct api_error *e);
 
 // parse() of /v1/embeddings from a body's object, which it frees; NULL: e says why there is none.
-bool openai_embeddings_read(struct completion_request *r, const struct served_model *m, json_t *root,
+bool openai_embeddings_read(struct vector_request *r, const struct served_model *m, json_t *root,
                             struct api_error *e);
+// What all requests for vectors have: the model, fields of a table into r, labels; whose other names are those of `where`
+// (field_table.h). And openai_parse_end() for them.
+bool vectors_read_shared(struct vector_request *r, const struct served_model *m, const json_t *root,
+                         const struct field *fields, int num_fields, unsigned where, struct api_error *e);
+bool vectors_parse_end(struct vector_request *r, const struct served_model *m, json_t *root, unsigned where,
+                       bool ok, struct api_error *e);
 
 // ---- out
 
@@ -127,8 +134,9 @@ void chat_write_part(struct buf *b, const struct response *r, int index, const s
 void chat_write_output(struct buf *b, const struct response *r, const struct piece *p);
 // Arguments as an object, {} where the output ended within them.
 void chat_write_arguments(struct buf *b, const char *text, size_t len);
-// Of a vector the first `dimensions` elements, of length 1; one of zeros stays so.
-void openai_write_vector(struct buf *b, const struct response *r, float *vector);
+// Writes the first `dimensions` elements of an input's vector, of length 1 where the request says so; one of zeros
+// stays so.
+void openai_write_vector(struct buf *b, const struct vector_response *r, size_t input);
 // Adds a token to `tops`, as an object of a list.
 void openai_chat_logprob(struct logprob_lists *l, const struct response *r, const struct service_event *ev,
                          int64_t offset);

@@ -120,13 +120,13 @@ static bool read_body(struct completion_request *r, struct chat_request *own, co
 
 static bool read_prompt(struct completion_request *r, const struct chat_request *own,
                         const struct served_model *m, const json_t *root, struct api_error *e) {
-    if (!(r->prompts = calloc(1, sizeof *r->prompts)))
+    if (!(r->base.prompts = calloc(1, sizeof *r->base.prompts)))
         return api_fail_memory(e);
-    r->num_prompts = 1;
-    if (!chat_prompt(m, root, own->add_generation_prompt, own->continue_final, &r->prompts[0], &r->thinking,
-                     e))
+    r->base.num_prompts = 1;
+    if (!chat_prompt(m, root, own->add_generation_prompt, own->continue_final, &r->base.prompts[0],
+                     &r->thinking, e))
         return false;
-    prompt_truncate(r, m, &r->prompts[0]);
+    prompt_truncate(r, m, &r->base.prompts[0]);
     return true;
 }
 
@@ -140,7 +140,8 @@ bool openai_chat_read(struct completion_request *r, const struct served_model *m
 static bool parse_body(struct completion_request *r, const struct served_model *m, const char *body,
                        size_t len, struct api_error *e) {
     json_t *root = body_load(body, len, e);
-    bool ok = openai_chat_read(r, m, root, e) && openai_check_room(r, m, r->prompts[0].len, "messages", e);
+    bool ok = openai_chat_read(r, m, root, e) &&
+              openai_check_room(m, r->max_tokens, r->base.prompts[0].len, "messages", e);
     return openai_parse_end(r, m, root, &completes, ok, e);
 }
 
@@ -150,9 +151,9 @@ bool openai_count_response(const struct served_model *m, const char *body, size_
     json_t *root = body_load(body, len, e);
     bool ok = openai_chat_read(&r, m, root, e);
     ok = openai_parse_end(&r, m, root, &completes, ok, e);
-    memcpy(ignored, r.ignored, IGNORED_SIZE);
+    memcpy(ignored, r.base.ignored, IGNORED_SIZE);
     if (ok) {
-        openai_write_count(out, r.prompts[0].len);
+        openai_write_count(out, r.base.prompts[0].len);
         completion_request_free(&r);
     }
     return e->status == 0;
@@ -167,7 +168,7 @@ bool openai_template_response(const struct served_model *m, const char *body, si
     bool ok = read_body(&r, &own, m, root, &renders, e) &&
               chat_text(m, root, own.add_generation_prompt, own.continue_final, &text, e);
     ok = openai_parse_end(&r, m, root, &renders, ok, e);
-    memcpy(ignored, r.ignored, IGNORED_SIZE);
+    memcpy(ignored, r.base.ignored, IGNORED_SIZE);
     if (ok) {
         out->failed |= text.failed;
         buf_lit(out, "{\"prompt\":");
@@ -282,8 +283,8 @@ static void write_roles(struct sse_queue *out, const struct response *r, const s
     for (int i = 0; i < r->num_choices; i++) {
         const struct piece p = {.index = i, .text = ""};
         write_delta(openai_chunk_begin(out, r), r, &p, true);
-        openai_chunk_end(out, r, i == 0 && r->request->return_ids ? &r->request->prompts[0] : NULL, usage,
-                         false);
+        openai_chunk_end(out, r, i == 0 && r->request->return_ids ? &r->request->base.prompts[0] : NULL,
+                         usage, false);
     }
 }
 
@@ -319,6 +320,7 @@ static void write_whole(struct buf *b, const struct response *r, const struct pi
 
 const struct dialect openai_chat = {
     .id_prefix = "chatcmpl-",
+    .form = &openai_form,
     .parse = parse_body,
     .begin = begin_response,
     .logprob = openai_chat_logprob,
@@ -328,5 +330,4 @@ const struct dialect openai_chat = {
     .done = openai_done,
     .fail = openai_fail,
     .whole = write_whole,
-    .error = openai_write_error,
 };

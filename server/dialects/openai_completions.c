@@ -86,9 +86,9 @@ bool openai_read_prompts(struct completion_request *r, const struct served_model
         return api_fail(e, 400, "out_of_range", name, "%s must not exceed %zu, found %zu.",
                         strcmp(name, "prompt") == 0 ? "Prompts times 'n'" : "Inputs", most,
                         num * (size_t)r->n);
-    if (!(r->prompts = calloc(num, sizeof *r->prompts)))
+    if (!(r->base.prompts = calloc(num, sizeof *r->base.prompts)))
         return api_fail_memory(e);
-    r->num_prompts = num;
+    r->base.num_prompts = num;
     for (size_t i = 0; i < num; i++) {
         const json_t *p = many ? json_array_get(v, i) : v;
         char where[32];
@@ -96,7 +96,7 @@ bool openai_read_prompts(struct completion_request *r, const struct served_model
         if (many && json_typeof(p) != json_typeof(first))
             return api_fail(e, 400, "invalid_type", name,
                             "'%s' is of another kind than the prompts before it.", where);
-        struct token_buf *ids = &r->prompts[i];
+        struct token_buf *ids = &r->base.prompts[i];
         const struct infill_texts texts = {.prefix = p, .suffix = suffix, .field = "suffix"};
         if (suffix && !json_is_string(p))
             return api_fail(e, 400, "invalid_type", name, "With 'suffix' a prompt must be a string.");
@@ -123,9 +123,9 @@ bool openai_completions_read(struct completion_request *r, const struct served_m
     r->max_tokens = max_tokens;
     bool ok = root && openai_read_fields(r, m, root, &api, NULL, e) && openai_read_options(r, m, root, e) &&
               structured_read(r, m, root, e) && structured_finish(r, m, e) && prompts(r, m, root, e);
-    for (size_t i = 0; i < r->num_prompts && ok; i++) {
-        prompt_truncate(r, m, &r->prompts[i]);
-        ok = openai_check_room(r, m, r->prompts[i].len, "prompt", e);
+    for (size_t i = 0; i < r->base.num_prompts && ok; i++) {
+        prompt_truncate(r, m, &r->base.prompts[i]);
+        ok = openai_check_room(m, r->max_tokens, r->base.prompts[i].len, "prompt", e);
     }
     return openai_parse_end(r, m, root, &api, ok, e);
 }
@@ -264,6 +264,7 @@ static void write_whole(struct buf *b, const struct response *r, const struct pi
 
 const struct dialect openai_completions = {
     .id_prefix = "cmpl-",
+    .form = &openai_form,
     .parse = parse_body,
     .begin = begin_response,
     .logprob = add_logprob,
@@ -272,5 +273,4 @@ const struct dialect openai_completions = {
     .done = openai_done,
     .fail = openai_fail,
     .whole = write_whole,
-    .error = openai_write_error,
 };

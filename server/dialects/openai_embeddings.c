@@ -11,18 +11,18 @@ enum { MAX_INPUTS = 2048 }; // OpenAI's
 // ---- in
 
 #define INT_TOP 2147483647.0
-#define AT(field) offsetof(struct completion_request, field)
+#define AT(field) offsetof(struct vector_request, field)
 
 static const struct field fields[] = {
     {"dimensions", F_INT, 1, INT_TOP, false, AT(dimensions)},
     {"truncate_prompt_tokens", F_INT, -1, INT_TOP, false, AT(truncate)},
     {"add_special_tokens", F_BOOL, 0, 0, false, AT(add_special)},
     {"normalize", F_BOOL, 0, 0, false, AT(normalize)},
-    {"priority", F_INT, -INT_TOP, INT_TOP, false, AT(priority)},
+    {"priority", F_INT, -INT_TOP, INT_TOP, false, AT(base.priority)},
 };
-static const struct openai_api api = {OPENAI_EMBEDDINGS, fields, sizeof fields / sizeof fields[0], NULL, 0};
+enum { NUM_FIELDS = sizeof fields / sizeof fields[0] };
 
-static bool read_format(struct completion_request *r, const struct served_model *m, const json_t *root,
+static bool read_format(struct vector_request *r, const struct served_model *m, const json_t *root,
                         struct api_error *e) {
     const json_t *v = field_get(root, "encoding_format");
     const char *format = v ? json_name(v) : "float";
@@ -37,9 +37,20 @@ static bool read_format(struct completion_request *r, const struct served_model 
     return true;
 }
 
+// Inputs are read as the prompts of a completion are.
+static bool read_inputs(struct vector_request *r, const struct served_model *m, const json_t *root,
+                        struct api_error *e) {
+    struct completion_request c = openai_defaults(m);
+    c.add_special = r->add_special;
+    c.truncate = r->truncate;
+    bool ok = openai_read_prompts(&c, m, root, "input", MAX_INPUTS, NULL, e);
+    r->base.prompts = c.base.prompts;
+    r->base.num_prompts = c.base.num_prompts;
+    return ok;
+}
+
 // Cuts an input to its first `truncate` tokens; where it ends in a token that the tokenizer adds, it still does.
-static void cut_input(const struct completion_request *r, const struct served_model *m,
-                      struct token_buf *ids) {
+static void cut_input(const struct vector_request *r, const struct served_model *m, struct token_buf *ids) {
     size_t keep = (size_t)(r->truncate < 0 ? m->max_model_len : r->truncate);
     if (ids->len <= keep)
         return;
@@ -49,41 +60,54 @@ static void cut_input(const struct completion_request *r, const struct served_mo
         ids->ids[keep - 1] = last;
 }
 
-static bool check_inputs(struct completion_request *r, const struct served_model *m, struct api_error *e) {
+static bool check_inputs(struct vector_request *r, const struct served_model *m, struct api_error *e) {
     if (r->truncate == 0)
         return api_fail(e, 400, "out_of_range", "truncate_prompt_tokens",
                         "'truncate_prompt_tokens' must be -1 or at least 1.");
-    for (size_t i = 0; i < r->num_prompts; i++) {
-        cut_input(r, m, &r->prompts[i]);
-        if (!openai_check_room(r, m, r->prompts[i].len, "input", e))
+    for (size_t i = 0; i < r->base.num_prompts; i++) {
+        cut_input(r, m, &r->base.prompts[i]);
+        if (!openai_check_room(m, 0, r->base.prompts[i].len, "input", e))
             return false;
     }
     return true;
 }
 
-bool openai_embeddings_read(struct completion_request *r, const struct served_model *m, json_t *root,
+bool openai_embeddings_read(struct vector_request *r, const struct served_model *m, json_t *root,
                             struct api_error *e) {
-    *r = openai_defaults(m);
-    r->normalize = !m->raw_vectors;
-    bool ok = root && (r->model = field_model(m, root, &r->lora, e)) &&
-              fields_read(r, api.fields, api.num_fields, root, e) && fields_refuse(root, api.bit, e) &&
-              openai_check_priority(r, m, e) && read_format(r, m, root, e) &&
-              openai_read_labels(r, root, e) &&
-              openai_read_prompts(r, m, root, "input", MAX_INPUTS, NULL, e) && check_inputs(r, m, e);
-    return openai_parse_end(r, m, root, &api, ok, e);
+    *r = (struct vector_request){.add_special = true, .truncate = INT_MAX, .normalize = !m->raw_vectors};
+    bool ok = vectors_read_shared(r, m, root, fields, NUM_FIELDS, OPENAI_EMBEDDINGS, e) &&
+              read_format(r, m, root, e) && read_inputs(r, m, root, e) && check_inputs(r, m, e);
+    return vectors_parse_end(r, m, root, OPENAI_EMBEDDINGS, ok, e);
 }
 
-static bool parse_body(struct completion_request *r, const struct served_model *m, const char *body,
-                       size_t len, struct api_error *e) {
+bool vectors_read_shared(struct vector_request *r, const struct served_model *m, const json_t *root,
+                         const struct field *own, int num_own, unsigned where, struct api_error *e) {
+    return root && (r->base.model = field_model(m, root, &r->base.lora, e)) &&
+           fields_read(r, own, num_own, root, e) && fields_refuse(root, where, e) &&
+           openai_check_priority(&r->base, m, e) && openai_read_labels(&r->base, root, e);
+}
+
+bool vectors_parse_end(struct vector_request *r, const struct served_model *m, json_t *root, unsigned where,
+                       bool ok, struct api_error *e) {
+    char ignored[IGNORED_SIZE];
+    ok = fields_tell_ignored(ignored, m, root, where, ok, e);
+    if (!ok)
+        vector_request_free(r);
+    memcpy(r->base.ignored, ignored, sizeof ignored);
+    json_decref(root);
+    return ok;
+}
+
+static bool parse_body(struct vector_request *r, const struct served_model *m, const char *body, size_t len,
+                       struct api_error *e) {
     return openai_embeddings_read(r, m, body_load(body, len, e), e);
 }
 
 // ---- out
 
-static void begin_response(struct response *r) { (void)r; }
-
-void openai_write_vector(struct buf *b, const struct response *r, float *v) {
-    const struct completion_request *q = r->request;
+void openai_write_vector(struct buf *b, const struct vector_response *r, size_t input) {
+    const struct vector_request *q = r->request;
+    float *v = r->vectors + input * (size_t)r->model->vector_size;
     int n = q->dimensions > 0 ? q->dimensions : r->model->vector_size;
     double sum = 0;
     for (int i = 0; i < n; i++)
@@ -101,25 +125,19 @@ void openai_write_vector(struct buf *b, const struct response *r, float *v) {
     buf_char(b, ']');
 }
 
-static void write_whole(struct buf *b, const struct response *r, const struct piece *pieces,
-                        const struct usage *usage) {
+static void write_embeddings(struct buf *b, const struct vector_response *r) {
+    const struct api_request *q = &r->request->base;
     buf_lit(b, "{\"object\":\"list\",\"data\":[");
-    for (int i = 0; i < r->num_choices; i++) {
-        buf_fmt(b, "%s{\"object\":\"embedding\",\"index\":%d,\"embedding\":", i ? "," : "", i);
-        buf_add(b, pieces[i].text, pieces[i].len);
+    for (size_t i = 0; i < q->num_prompts; i++) {
+        buf_fmt(b, "%s{\"object\":\"embedding\",\"index\":%zu,\"embedding\":", i ? "," : "", i);
+        openai_write_vector(b, r, i);
         buf_char(b, '}');
     }
     buf_lit(b, "],\"model\":");
-    json_quote(b, r->request->model, strlen(r->request->model));
-    buf_fmt(b, ",\"usage\":{\"prompt_tokens\":%lld,\"total_tokens\":%lld}}", (long long)usage->prompt,
-            (long long)usage->prompt);
+    json_quote(b, q->model, strlen(q->model));
+    buf_fmt(b, ",\"usage\":{\"prompt_tokens\":%lld,\"total_tokens\":%lld}}", (long long)r->num_prompt,
+            (long long)r->num_prompt);
 }
 
-const struct dialect openai_embeddings = {
-    .id_prefix = "embd-",
-    .parse = parse_body,
-    .begin = begin_response,
-    .vector = openai_write_vector,
-    .whole = write_whole,
-    .error = openai_write_error,
-};
+const struct vector_dialect openai_embeddings = {
+    .id_prefix = "embd-", .form = &openai_form, .parse = parse_body, .write = write_embeddings};

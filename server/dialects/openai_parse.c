@@ -24,7 +24,7 @@ static const struct field fields[] = {
     {"frequency_penalty", F_FLOAT, -2, 2, false, AT(sampling.frequency_penalty)},
     {"repetition_penalty", F_FLOAT, 0.001, 1000, false, AT(sampling.repetition_penalty)},
     {"seed", F_INT64, -9223372036854775808.0, 9223372036854775808.0, false, AT(seed)},
-    {"priority", F_INT, -INT_TOP, INT_TOP, false, AT(priority)},
+    {"priority", F_INT, -INT_TOP, INT_TOP, false, AT(base.priority)},
     {"stream", F_BOOL, 0, 0, false, AT(stream)},
     {"ignore_eos", F_BOOL, 0, 0, false, AT(ignore_eos)},
     {"skip_special_tokens", F_BOOL, 0, 0, false, AT(skip_special)},
@@ -102,8 +102,7 @@ static void name_alias(const json_t *root, unsigned api, struct api_error *e) {
     }
 }
 
-bool openai_check_priority(const struct completion_request *r, const struct served_model *m,
-                           struct api_error *e) {
+bool openai_check_priority(const struct api_request *r, const struct served_model *m, struct api_error *e) {
     return r->priority == 0 || m->has_priorities ||
            api_fail(e, 400, "unsupported_parameter", "priority",
                     "'priority' other than 0 needs a server with --scheduling-policy priority.");
@@ -111,13 +110,13 @@ bool openai_check_priority(const struct completion_request *r, const struct serv
 
 bool openai_read_fields(struct completion_request *r, const struct served_model *m, json_t *root,
                         const struct openai_api *api, void *own, struct api_error *e) {
-    if (!apply_aliases(root, api->bit, e) || !(r->model = field_model(m, root, &r->lora, e)) ||
+    if (!apply_aliases(root, api->bit, e) || !(r->base.model = field_model(m, root, &r->base.lora, e)) ||
         !fields_read(r, fields, NUM_FIELDS, root, e) ||
         !fields_read(r, api->fields, api->num_fields, root, e) ||
         !fields_read(own, api->own_fields, api->num_own_fields, root, e))
         return false;
     r->has_seed = field_get(root, "seed") && r->seed != -1; // -1: any (vLLM, llama.cpp)
-    return openai_check_priority(r, m, e) && fields_refuse(root, api->bit, e);
+    return openai_check_priority(&r->base, m, e) && fields_refuse(root, api->bit, e);
 }
 
 // ---- stops and bias
@@ -258,10 +257,10 @@ static bool read_rest(struct completion_request *r, const json_t *root, struct a
     if (r->min_tokens > r->max_tokens && field_get(root, "min_tokens"))
         return api_fail(e, 400, "out_of_range", "min_tokens",
                         "'min_tokens' (%d) must not exceed 'max_tokens' (%d).", r->min_tokens, r->max_tokens);
-    return openai_read_labels(r, root, e);
+    return openai_read_labels(&r->base, root, e);
 }
 
-bool openai_read_labels(struct completion_request *r, const json_t *root, struct api_error *e) {
+bool openai_read_labels(struct api_request *r, const json_t *root, struct api_error *e) {
     const json_t *v = field_get(root, "cache_salt");
     if (v) {
         if (!json_is_string(v))
@@ -291,10 +290,10 @@ bool openai_read_labels(struct completion_request *r, const json_t *root, struct
     return true;
 }
 
-bool openai_check_room(const struct completion_request *r, const struct served_model *m, size_t len,
-                       const char *param, struct api_error *e) {
+bool openai_check_room(const struct served_model *m, int max_tokens, size_t len, const char *param,
+                       struct api_error *e) {
     int room = len > (size_t)m->max_model_len ? -1 : m->max_model_len - (int)len;
-    return room > 0 || (room == 0 && r->max_tokens == 0) ||
+    return room > 0 || (room == 0 && max_tokens == 0) ||
            api_fail_context(e, param, "the prompt has", len, 0, m->max_model_len);
 }
 
@@ -335,7 +334,7 @@ bool openai_parse_end(struct completion_request *r, const struct served_model *m
         name_alias(root, api->bit, e);
         completion_request_free(r);
     }
-    memcpy(r->ignored, ignored, sizeof ignored);
+    memcpy(r->base.ignored, ignored, sizeof ignored);
     json_decref(root);
     return ok;
 }

@@ -23,6 +23,8 @@ void openai_write_error(struct buf *b, const struct api_error *e) {
     buf_lit(b, "}}");
 }
 
+const struct api_form openai_form = {.error = openai_write_error};
+
 void openai_write_count(struct buf *b, size_t tokens) {
     buf_fmt(b, "{\"object\":\"response.input_tokens\",\"input_tokens\":%zu}", tokens);
 }
@@ -51,7 +53,7 @@ void openai_write_head(struct response *r, const char *object) {
     buf_fmt(b, ",\"object\":\"%s\",\"created\":", object);
     buf_int(b, r->created);
     buf_lit(b, ",\"model\":");
-    json_quote(b, r->request->model, strlen(r->request->model));
+    json_quote(b, r->request->base.model, strlen(r->request->base.model));
     buf_lit(b, ",\"system_fingerprint\":");
     json_quote(b, r->fingerprint, strlen(r->fingerprint));
     buf_lit(b, ",\"choices\":[");

@@ -13,19 +13,16 @@ enum { MAX_PAIRS = 10000 };
 // ---- in
 
 #define INT_TOP 2147483647.0
-#define AT(field) offsetof(struct completion_request, field)
+#define AT(field) offsetof(struct vector_request, field)
 
 static const struct field fields[] = {
     {"top_n", F_INT, 0, INT_TOP, false, AT(top_n)},
     {"return_documents", F_BOOL, 0, 0, false, AT(return_documents)},
     {"use_activation", F_BOOL, 0, 0, false, AT(use_activation)},
     {"truncate_prompt_tokens", F_INT, -1, INT_TOP, false, AT(truncate)},
-    {"priority", F_INT, -INT_TOP, INT_TOP, false, AT(priority)},
+    {"priority", F_INT, -INT_TOP, INT_TOP, false, AT(base.priority)},
 };
 enum { FIRST_OF_SCORE = 2, NUM_FIELDS = sizeof fields / sizeof fields[0] };
-static const struct openai_api rerank_api = {OPENAI_RERANK, fields, NUM_FIELDS, NULL, 0};
-static const struct openai_api score_api = {OPENAI_SCORE, fields + FIRST_OF_SCORE,
-                                            NUM_FIELDS - FIRST_OF_SCORE, NULL, 0};
 
 // A text, or an object with one (Cohere, Jina). NULL: neither.
 static const json_t *text_of(const json_t *v) {
@@ -83,12 +80,12 @@ static enum status cut_pair(const struct served_model *m, const struct pair *p, 
     return status;
 }
 
-static bool add_pair(struct completion_request *r, const struct served_model *m, const json_t *query,
+static bool add_pair(struct vector_request *r, const struct served_model *m, const json_t *query,
                      const json_t *document, const char *param, struct api_error *e) {
     struct pair p = {json_string_value(query), json_string_value(document), json_string_length(query),
                      json_string_length(document)};
-    int *type_from = r->second_text ? &r->second_text[r->num_prompts] : NULL;
-    struct token_buf *ids = &r->prompts[r->num_prompts++];
+    int *type_from = r->second_text ? &r->second_text[r->base.num_prompts] : NULL;
+    struct token_buf *ids = &r->base.prompts[r->base.num_prompts++];
     size_t second = 0, keep = (size_t)(r->truncate < 0 ? m->max_model_len : r->truncate);
     if (!m->rank_template && !m->pairs)
         return api_fail(
@@ -108,11 +105,11 @@ static bool add_pair(struct completion_request *r, const struct served_model *m,
         return false;
     if (ids->len == 0)
         return api_fail(e, 400, NULL, param, "A pair must not be empty.");
-    return openai_check_room(r, m, ids->len, param, e);
+    return openai_check_room(m, 0, ids->len, param, e);
 }
 
 // Room for n pairs.
-static bool make_room(struct completion_request *r, const struct served_model *m, size_t n, const char *param,
+static bool make_room(struct vector_request *r, const struct served_model *m, size_t n, const char *param,
                       struct api_error *e) {
     if (r->truncate == 0)
         return api_fail(e, 400, "out_of_range", "truncate_prompt_tokens",
@@ -124,17 +121,17 @@ static bool make_room(struct completion_request *r, const struct served_model *m
                         MAX_PAIRS, n);
     if (m->types && !(r->second_text = calloc(n, sizeof *r->second_text)))
         return api_fail_memory(e);
-    return (r->prompts = calloc(n, sizeof *r->prompts)) != NULL || api_fail_memory(e);
+    return (r->base.prompts = calloc(n, sizeof *r->base.prompts)) != NULL || api_fail_memory(e);
 }
 
-static bool keep_document(struct completion_request *r, size_t i, const json_t *text, struct api_error *e) {
+static bool keep_document(struct vector_request *r, size_t i, const json_t *text, struct api_error *e) {
     r->document_at[i] = r->documents.len;
     json_quote(&r->documents, json_string_value(text), json_string_length(text));
     buf_char(&r->documents, '\0');
     return !r->documents.failed || api_fail_memory(e);
 }
 
-static bool read_ranking(struct completion_request *r, const struct served_model *m, const json_t *root,
+static bool read_ranking(struct vector_request *r, const struct served_model *m, const json_t *root,
                          struct api_error *e) {
     const json_t *query = field_get(root, "query"), *documents = field_get(root, "documents");
     if (!json_is_string(query))
@@ -186,7 +183,7 @@ static const json_t *side_at(const json_t *v, size_t n, size_t i) {
     return json_is_array(v) ? json_array_get(v, n == 1 ? 0 : i) : v;
 }
 
-static bool read_scores(struct completion_request *r, const struct served_model *m, const json_t *root,
+static bool read_scores(struct vector_request *r, const struct served_model *m, const json_t *root,
                         struct api_error *e) {
     size_t n[2];
     const json_t *a = read_side(root, "text_1", &n[0], e),
@@ -208,56 +205,51 @@ static bool read_scores(struct completion_request *r, const struct served_model 
     return true;
 }
 
-static bool parse(struct completion_request *r, const struct served_model *m, const char *body, size_t len,
-                  const struct openai_api *api,
-                  bool (*read)(struct completion_request *, const struct served_model *, const json_t *,
-                               struct api_error *),
-                  struct api_error *e) {
+static struct vector_request defaults(void) {
+    return (struct vector_request){.truncate = INT_MAX, .return_documents = true, .use_activation = true};
+}
+
+static bool parse_rerank(struct vector_request *r, const struct served_model *m, const char *body, size_t len,
+                         struct api_error *e) {
     json_t *root = body_load(body, len, e);
-    *r = openai_defaults(m);
-    r->return_documents = r->use_activation = true;
-    bool ok = root && (r->model = field_model(m, root, &r->lora, e)) &&
-              fields_read(r, api->fields, api->num_fields, root, e) && fields_refuse(root, api->bit, e) &&
-              openai_check_priority(r, m, e) && openai_read_labels(r, root, e) && read(r, m, root, e);
-    return openai_parse_end(r, m, root, api, ok, e);
+    *r = defaults();
+    bool ok =
+        vectors_read_shared(r, m, root, fields, NUM_FIELDS, OPENAI_RERANK, e) && read_ranking(r, m, root, e);
+    return vectors_parse_end(r, m, root, OPENAI_RERANK, ok, e);
 }
 
-static bool parse_rerank(struct completion_request *r, const struct served_model *m, const char *body,
-                         size_t len, struct api_error *e) {
-    return parse(r, m, body, len, &rerank_api, read_ranking, e);
-}
-
-static bool parse_score(struct completion_request *r, const struct served_model *m, const char *body,
-                        size_t len, struct api_error *e) {
-    return parse(r, m, body, len, &score_api, read_scores, e);
+static bool parse_score(struct vector_request *r, const struct served_model *m, const char *body, size_t len,
+                        struct api_error *e) {
+    json_t *root = body_load(body, len, e);
+    *r = defaults();
+    bool ok = vectors_read_shared(r, m, root, fields + FIRST_OF_SCORE, NUM_FIELDS - FIRST_OF_SCORE,
+                                  OPENAI_SCORE, e) &&
+              read_scores(r, m, root, e);
+    return vectors_parse_end(r, m, root, OPENAI_SCORE, ok, e);
 }
 
 // ---- out
 
-static void begin_response(struct response *r) { (void)r; }
-
-// The model's one number: a logit.
-static void write_score(struct buf *b, const struct response *r, float *v) {
-    double score = (double)v[0];
-    if (r->request->use_activation)
-        score = 1 / (1 + exp(-score));
-    buf_fmt(b, "%.9g", score);
+// The model's one number, a logit.
+static double score_at(const struct vector_response *r, size_t input) {
+    double score = (double)r->vectors[input * (size_t)r->model->vector_size];
+    return r->request->use_activation ? 1 / (1 + exp(-score)) : score;
 }
 
-static void write_begin(struct buf *b, const struct response *r) {
+static void write_begin(struct buf *b, const struct vector_response *r) {
     buf_fmt(b, "{\"id\":\"%s\",\"object\":\"list\",\"created\":%lld,\"model\":", r->id,
             (long long)r->created);
-    json_quote(b, r->request->model, strlen(r->request->model));
+    json_quote(b, r->request->base.model, strlen(r->request->base.model));
 }
 
-static void write_end(struct buf *b, const struct usage *usage) {
-    buf_fmt(b, "],\"usage\":{\"prompt_tokens\":%lld,\"total_tokens\":%lld}}", (long long)usage->prompt,
-            (long long)usage->prompt);
+static void write_end(struct buf *b, const struct vector_response *r) {
+    buf_fmt(b, "],\"usage\":{\"prompt_tokens\":%lld,\"total_tokens\":%lld}}", (long long)r->num_prompt,
+            (long long)r->num_prompt);
 }
 
 struct ranked {
     double score;
-    int index;
+    size_t index;
 };
 
 static int compare_ranked(const void *a, const void *b) {
@@ -266,71 +258,46 @@ static int compare_ranked(const void *a, const void *b) {
                                 : (x->index > y->index) - (x->index < y->index);
 }
 
-// A piece ends at its length: what lies behind it in memory may be digits too.
-static double read_score(const struct piece *p) {
-    char text[32];
-    snprintf(text, sizeof text, "%.*s", (int)p->len, p->text);
-    return strtod(text, NULL);
-}
-
-static void write_ranking(struct buf *b, const struct response *r, const struct piece *pieces,
-                          const struct usage *usage) {
-    const struct completion_request *q = r->request;
-    int n = r->num_choices, top = q->top_n > 0 && q->top_n < n ? q->top_n : n;
-    struct ranked *order = calloc((size_t)n, sizeof *order);
+static void write_ranking(struct buf *b, const struct vector_response *r) {
+    const struct vector_request *q = r->request;
+    size_t n = q->base.num_prompts, top = q->top_n > 0 && (size_t)q->top_n < n ? (size_t)q->top_n : n;
+    struct ranked *order = calloc(n, sizeof *order);
     if (!order) {
         b->failed = true;
         return;
     }
-    for (int i = 0; i < n; i++)
-        order[i] = (struct ranked){read_score(&pieces[i]), i};
-    qsort(order, (size_t)n, sizeof *order, compare_ranked);
+    for (size_t i = 0; i < n; i++)
+        order[i] = (struct ranked){score_at(r, i), i};
+    qsort(order, n, sizeof *order, compare_ranked);
     write_begin(b, r);
     buf_lit(b, ",\"results\":[");
-    for (int k = 0; k < top; k++) {
-        int i = order[k].index;
-        buf_fmt(b, "%s{\"index\":%d,\"relevance_score\":", k ? "," : "", i);
-        buf_add(b, pieces[i].text, pieces[i].len);
+    for (size_t k = 0; k < top; k++) {
+        buf_fmt(b, "%s{\"index\":%zu,\"relevance_score\":%.9g", k ? "," : "", order[k].index, order[k].score);
         if (q->document_at) {
-            const char *text = q->documents.data + q->document_at[i];
+            const char *text = q->documents.data + q->document_at[order[k].index];
             buf_lit(b, ",\"document\":{\"text\":");
             buf_add(b, text, strlen(text));
             buf_char(b, '}');
         }
         buf_char(b, '}');
     }
-    write_end(b, usage);
+    write_end(b, r);
     free(order);
 }
 
-static void write_scores(struct buf *b, const struct response *r, const struct piece *pieces,
-                         const struct usage *usage) {
+static void write_scores(struct buf *b, const struct vector_response *r) {
     write_begin(b, r);
     buf_lit(b, ",\"data\":[");
-    for (int i = 0; i < r->num_choices; i++) {
-        buf_fmt(b, "%s{\"object\":\"score\",\"index\":%d,\"score\":", i ? "," : "", i);
-        buf_add(b, pieces[i].text, pieces[i].len);
-        buf_char(b, '}');
-    }
-    write_end(b, usage);
+    for (size_t i = 0; i < r->request->base.num_prompts; i++)
+        buf_fmt(b, "%s{\"object\":\"score\",\"index\":%zu,\"score\":%.9g}", i ? "," : "", i, score_at(r, i));
+    write_end(b, r);
 }
 
-const struct dialect cohere_rerank = {
-    .id_prefix = "rerank-",
-    .parse = parse_rerank,
-    .begin = begin_response,
-    .vector = write_score,
-    .of_scores = true,
-    .whole = write_ranking,
-    .error = openai_write_error,
-};
+const struct vector_dialect cohere_rerank = {.id_prefix = "rerank-",
+                                             .form = &openai_form,
+                                             .scores = true,
+                                             .parse = parse_rerank,
+                                             .write = write_ranking};
 
-const struct dialect vllm_score = {
-    .id_prefix = "score-",
-    .parse = parse_score,
-    .begin = begin_response,
-    .vector = write_score,
-    .of_scores = true,
-    .whole = write_scores,
-    .error = openai_write_error,
-};
+const struct vector_dialect vllm_score = {
+    .id_prefix = "score-", .form = &openai_form, .scores = true, .parse = parse_score, .write = write_scores};

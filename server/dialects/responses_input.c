@@ -269,7 +269,7 @@ void responses_repeat(struct buf *b, const struct completion_request *r, const j
         repeat_field(b, root, "max_tool_calls", "null");
     repeat_field(b, root, "metadata", "{}");
     buf_lit(b, ",\"model\":");
-    json_quote(b, r->model, strlen(r->model));
+    json_quote(b, r->base.model, strlen(r->base.model));
     repeat_field(b, root, "parallel_tool_calls", "true");
     repeat_field(b, root, "previous_response_id", "null");
     buf_lit(b, ",\"reasoning\":{\"effort\":");

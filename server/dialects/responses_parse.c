@@ -249,7 +249,7 @@ static bool read_body(struct completion_request *r, const struct served_model *m
     uint8_t tenant[SHA256_BYTES];
     size_t first = 0;
     bool keep = false;
-    memcpy(tenant, r->tenant, sizeof tenant);
+    memcpy(tenant, r->base.tenant, sizeof tenant);
     *r = openai_defaults(m);
     if (!root || !fields_refuse(root, api.bit, e) || !check_store(m, root, &keep, e))
         return false;
@@ -257,7 +257,7 @@ static bool read_body(struct completion_request *r, const struct served_model *m
     json_t *foreign = NULL, *chat = items ? read_as_chat(root, items, first, &foreign, e) : NULL;
     bool ok = chat && openai_chat_read(r, m, chat, e);
     structured_name(r, "text.format");
-    memcpy(r->tenant, tenant, sizeof tenant);
+    memcpy(r->base.tenant, tenant, sizeof tenant);
     r->foreign_tools = foreign;
     if (ok) {
         responses_repeat(&r->repeated, r, root);
@@ -275,7 +275,8 @@ static bool read_body(struct completion_request *r, const struct served_model *m
 static bool parse_body(struct completion_request *r, const struct served_model *m, const char *body,
                        size_t len, struct api_error *e) {
     json_t *root = body_load(body, len, e);
-    bool ok = read_body(r, m, root, e) && openai_check_room(r, m, r->prompts[0].len, "input", e);
+    bool ok =
+        read_body(r, m, root, e) && openai_check_room(m, r->max_tokens, r->base.prompts[0].len, "input", e);
     return openai_parse_end(r, m, root, &api, ok, e);
 }
 
@@ -287,9 +288,9 @@ bool responses_count(const struct served_model *m, const char *body, size_t len,
                   ? api_fail(e, 400, "unsupported_parameter", "previous_response_id", "Send the whole input.")
                   : read_body(&r, m, root, e);
     ok = openai_parse_end(&r, m, root, &api, ok, e);
-    memcpy(ignored, r.ignored, IGNORED_SIZE);
+    memcpy(ignored, r.base.ignored, IGNORED_SIZE);
     if (ok) {
-        openai_write_count(out, r.prompts[0].len);
+        openai_write_count(out, r.base.prompts[0].len);
         completion_request_free(&r);
     }
     return e->status == 0;
@@ -297,6 +298,7 @@ bool responses_count(const struct served_model *m, const char *body, size_t len,
 
 const struct dialect openai_responses = {
     .id_prefix = RESPONSES_PREFIX,
+    .form = &openai_form,
     .parse = parse_body,
     .content_logprobs = true,
     .begin = responses_begin,
@@ -309,5 +311,4 @@ const struct dialect openai_responses = {
     .done = responses_done,
     .fail = responses_fail,
     .whole = responses_whole,
-    .error = openai_write_error,
 };

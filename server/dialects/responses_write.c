@@ -368,7 +368,7 @@ static void keep_response(const struct response *r, const struct usage *usage) {
     if (r->request->items.len == 0)
         return;
     write_response(&body, r, usage, NULL);
-    response_store_put(r->model->store, r->request->tenant, r->id, &body, &r->request->items);
+    response_store_put(r->model->store, r->request->base.tenant, r->id, &body, &r->request->items);
     buf_free(&body);
 }
 

@@ -1,7 +1,6 @@
 #include "engine_look.h"
 
 #include "engine_view.h"
-#include "requests/completion_label.h"
 #include "tokenizer.h"
 
 #include <stdlib.h>
@@ -87,12 +86,13 @@ static bool begin_look(struct exchange *x, struct api_error *e) {
 }
 
 // Ids of clients are told to themselves and to admins.
-static void label_requests(struct exchange *x) {
+static void label_requests(struct exchange *x, struct engine_request *r, struct service_event *ev) {
+    (void)r, (void)ev;
     struct look *l = (struct look *)x;
     l->labels = calloc((size_t)l->view.num_requests + 1, sizeof *l->labels);
     for (int i = 0; l->labels && i < l->view.num_requests; i++) {
-        struct completion_label label;
-        if (!completion_label(x->app, l->view.requests[i].id, &label))
+        struct exchange_label label;
+        if (!exchange_label(x->app, l->view.requests[i].id, &label))
             continue;
         if (l->admin || memcmp(label.tenant, l->tenant, SHA256_BYTES) == 0)
             snprintf(l->labels[i][0], LABEL, "%s", label.request_id);

@@ -37,10 +37,10 @@ static bool read_prompt(struct exchange *exchange, const char *body, size_t len,
     json_decref(root);
     const struct dialect *d = chat ? &openai_chat : &openai_completions;
     x->parsed = d->parse(&x->request, &exchange->app->model, body, len, e);
-    exchange->ignored = x->request.ignored;
-    if (x->parsed && x->request.num_prompts != 1)
+    exchange->ignored = x->request.base.ignored;
+    if (x->parsed && x->request.base.num_prompts != 1)
         return api_fail(e, 400, "out_of_range", "prompt", "One prompt can be explained, not %zu.",
-                        x->request.num_prompts);
+                        x->request.base.num_prompts);
     return x->parsed;
 }
 
@@ -82,19 +82,19 @@ static bool begin_prompt(struct exchange *exchange, struct api_error *e) {
     if (exchange->app->model.pooling != POOLING_NONE)
         return api_fail(e, 400, "unsupported_model", "model", "This model gives no completions.");
     begin_common(x);
-    uint64_t adapter = r->lora ? r->lora->adapter->id : 0;
-    x->salted = r->salted;
-    snprintf(x->adapter, sizeof x->adapter, "%s", r->lora ? r->lora->name : "");
-    x->view.tokens = r->prompts[0].ids;
-    x->view.num_tokens = (int)r->prompts[0].len;
-    x->view.priority = r->priority;
+    uint64_t adapter = r->base.lora ? r->base.lora->adapter->id : 0;
+    x->salted = r->base.salted;
+    snprintf(x->adapter, sizeof x->adapter, "%s", r->base.lora ? r->base.lora->name : "");
+    x->view.tokens = r->base.prompts[0].ids;
+    x->view.num_tokens = (int)r->base.prompts[0].len;
+    x->view.priority = r->base.priority;
     x->view.all_rows =
         r->sampling.num_prompt_logprobs > 0 || r->prompt_logprobs >= 0 || (r->echo && r->logprobs >= 0);
     x->view.cap = x->view.num_tokens / x->block_size + 1;
     x->view.ids = malloc((size_t)x->view.cap * KV_MAX_GROUPS * sizeof *x->view.ids);
-    if (!x->view.ids || !make_salt(x, 0, adapter, r->salt, r->salt_len) ||
-        (r->salted && !make_salt(x, 1, adapter, NULL, 0)) ||
-        (adapter && !make_salt(x, 2, 0, r->salt, r->salt_len)))
+    if (!x->view.ids || !make_salt(x, 0, adapter, r->base.salt, r->base.salt_len) ||
+        (r->base.salted && !make_salt(x, 1, adapter, NULL, 0)) ||
+        (adapter && !make_salt(x, 2, 0, r->base.salt, r->base.salt_len)))
         return api_fail_memory(e);
     return true;
 }

@@ -122,7 +122,7 @@ void get_readyz(struct app *app, struct http_request *request) {
 // vLLM's: the requests that are being responded to.
 void get_load(struct app *app, struct http_request *request) {
     struct buf b = {0};
-    buf_fmt(&b, "{\"server_load\":%d}", app->num_completions + app->num_exchanges);
+    buf_fmt(&b, "{\"server_load\":%d}", app->num_exchanges);
     reply_json(request, &b);
 }
 

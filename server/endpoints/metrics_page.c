@@ -1,7 +1,7 @@
 // GET /metrics: gathers what metrics.c writes.
 #include "api/loras.h"
 #include "handlers.h"
-#include "requests/completion_label.h"
+#include "requests/exchange.h"
 #include "requests/reply.h"
 
 #include <time.h>
@@ -30,7 +30,7 @@ void reply_metrics(struct app *app, struct http_request *request, const char *(*
     struct metrics_census census;
     app_stats(app, &stats);
     loras_each(app->loras, add_adapter, &list);
-    completion_census(app, &census, adapters, list.num);
+    exchange_census(app, &census, adapters, list.num);
     struct timespec cpu;
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &cpu); // this is the loop thread
     struct metrics_page page = {
@@ -47,7 +47,7 @@ void reply_metrics(struct app *app, struct http_request *request, const char *(*
         .start_time = (double)app->created,
         .loop_cpu_seconds = (double)cpu.tv_sec + (double)cpu.tv_nsec / 1e9,
         .connections = app->http.num_conns,
-        .streams = app->num_completions,
+        .streams = app->num_streams,
         .route_name = route_name,
         .num_routes = num_routes,
     };

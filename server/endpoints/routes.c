@@ -16,6 +16,7 @@
 #include "requests/exchange.h"
 #include "requests/job.h"
 #include "requests/reply.h"
+#include "requests/vectors.h"
 #include "stored_responses.h"
 
 #include <stdlib.h>
@@ -25,27 +26,25 @@
 
 // ---- the table
 
-enum route_kind {
-    ROUTE_SMALL,      // responds at once, or starts an exchange
-    ROUTE_COMPLETION, // completion_start()
-    ROUTE_PAGE,       // or a file of the page
-};
-
 // Whether a key is needed is written on the route, and the default is that it is; what has no route needs one, too.
 struct route {
-    const char *path, *name; // the name in metrics and logs; NULL: the path
-    enum route_kind kind;
-    bool prefix;                   // path ends in '/', and something follows
-    bool open;                     // no key: liveness only
-    bool early;                    // also while loading, draining or dead
-    bool admin;                    // changes the server: it needs an admin key
-    bool deletes;                  // get() takes DELETE, too
-    const struct dialect *dialect; // of a completion; of others whose form errors have, NULL: OpenAI's
+    const char *path, *name;     // the name in metrics and logs; NULL: the path
+    bool prefix;                 // path ends in '/', and something follows
+    bool open;                   // no key: liveness only
+    bool early;                  // also while loading, draining or dead
+    bool admin;                  // changes the server: it needs an admin key
+    bool page;                   // or a file of the page
+    bool deletes;                // get() takes DELETE, too
+    const struct api_form *form; // of errors, where no dialect has it; NULL: OpenAI's
+    // One of these. Responds to GET at once, or to POST with the body in the request;
     void (*get)(struct app *app, struct http_request *request);
-    void (*post)(struct app *app, struct http_request *request); // with the body
-    job_fn *job;                                                 // in place of post(), as the next
-    const struct exchange_kind *exchange; // its response comes later; takes an admin key, too
-    bool gets;                            // exchange is by GET
+    void (*post)(struct app *app, struct http_request *request);
+    // or starts an exchange with the body of a POST.
+    job_fn *job;
+    const struct dialect *completion;
+    const struct vector_dialect *vectors;
+    const struct exchange_kind *exchange; // takes an admin key, too
+    bool gets;                            // that exchange is by GET
 };
 
 static void get_page(struct app *app, struct http_request *request);
@@ -53,32 +52,31 @@ static void get_metrics(struct app *app, struct http_request *request);
 
 // All paths that begin with `folder`.
 #define BELOW(folder, rest) .path = (folder), .name = folder rest, .prefix = true
-#define COMPLETION(api) .kind = ROUTE_COMPLETION, .dialect = &(api), .post = completion_start
 
 static const struct route routes[] = {
-    {.path = "/v1/completions", COMPLETION(openai_completions)},
-    {.path = "/v1/chat/completions", COMPLETION(openai_chat)},
+    {.path = "/v1/completions", .completion = &openai_completions},
+    {.path = "/v1/chat/completions", .completion = &openai_chat},
     {.path = "/v1/chat/completions/input_tokens", .job = openai_count_response},
-    {.path = "/v1/messages", COMPLETION(anthropic_messages)},
-    {.path = "/v1/messages/count_tokens", .dialect = &anthropic_messages, .job = anthropic_count_response},
-    {.path = "/api/chat", COMPLETION(ollama_chat)},
-    {.path = "/api/generate", COMPLETION(ollama_generate)},
-    {.path = "/api/embed", COMPLETION(ollama_embed)},
-    {.path = "/api/embeddings", COMPLETION(ollama_embeddings)},
-    {.path = "/api/tags", .dialect = &ollama_chat, .get = get_ollama_tags},
-    {.path = "/api/ps", .dialect = &ollama_chat, .get = get_ollama_ps},
-    {.path = "/api/show", .dialect = &ollama_chat, .post = post_ollama_show},
-    {.path = "/api/version", .early = true, .dialect = &ollama_chat, .get = get_ollama_version},
-    {.path = "/", .early = true, .kind = ROUTE_PAGE, .get = get_root},
-    {BELOW("/page/", "{file}"), .early = true, .kind = ROUTE_PAGE, .get = get_page},
-    {.path = "/v1/responses", COMPLETION(openai_responses)},
+    {.path = "/v1/messages", .completion = &anthropic_messages},
+    {.path = "/v1/messages/count_tokens", .form = &anthropic_form, .job = anthropic_count_response},
+    {.path = "/api/chat", .completion = &ollama_chat},
+    {.path = "/api/generate", .completion = &ollama_generate},
+    {.path = "/api/embed", .vectors = &ollama_embed},
+    {.path = "/api/embeddings", .vectors = &ollama_embeddings},
+    {.path = "/api/tags", .form = &ollama_form, .get = get_ollama_tags},
+    {.path = "/api/ps", .form = &ollama_form, .get = get_ollama_ps},
+    {.path = "/api/show", .form = &ollama_form, .post = post_ollama_show},
+    {.path = "/api/version", .early = true, .form = &ollama_form, .get = get_ollama_version},
+    {.path = "/", .early = true, .page = true, .get = get_root},
+    {BELOW("/page/", "{file}"), .early = true, .page = true, .get = get_page},
+    {.path = "/v1/responses", .completion = &openai_responses},
     {.path = "/v1/responses/input_tokens", .job = responses_count},
     {BELOW("/v1/responses/", "{id}"), .get = stored_response, .deletes = true},
-    {.path = "/v1/embeddings", COMPLETION(openai_embeddings)},
-    {.path = "/v1/rerank", COMPLETION(cohere_rerank)},
-    {.path = "/v1/score", COMPLETION(vllm_score)},
-    {.path = "/completion", COMPLETION(llama_completion)},
-    {.path = "/infill", COMPLETION(llama_infill)},
+    {.path = "/v1/embeddings", .vectors = &openai_embeddings},
+    {.path = "/v1/rerank", .vectors = &cohere_rerank},
+    {.path = "/v1/score", .vectors = &vllm_score},
+    {.path = "/completion", .completion = &llama_completion},
+    {.path = "/infill", .completion = &llama_infill},
     {.path = "/tokenize", .job = tokenize_response},
     {.path = "/detokenize", .job = detokenize_response},
     {.path = "/tokenizer_info", .get = get_tokenizer_info},
@@ -116,6 +114,10 @@ static void get_metrics(struct app *app, struct http_request *request) {
 }
 
 static bool takes_get(const struct route *r) { return r->get || r->gets; }
+
+static const struct api_form *form_of(const struct route *r) {
+    return r->completion ? r->completion->form : r->vectors ? r->vectors->form : r->form;
+}
 
 // For Allow.
 static const char *methods_of(const struct route *r) {
@@ -164,14 +166,14 @@ static const struct {
 // Below these, the form of errors of paths that are not there.
 static const struct {
     const char *path;
-    const struct dialect *dialect;
-} error_forms[] = {{"/v1/messages", &anthropic_messages}, {"/api", &ollama_chat}};
+    const struct api_form *form;
+} error_forms[] = {{"/v1/messages", &anthropic_form}, {"/api", &ollama_form}};
 
-static const struct dialect *error_form(const char *path) {
+static const struct api_form *error_form(const char *path) {
     for (size_t i = 0; i < COUNT(error_forms); i++) {
         size_t n = strlen(error_forms[i].path);
         if (strncmp(path, error_forms[i].path, n) == 0 && (path[n] == '/' || !path[n]))
-            return error_forms[i].dialect;
+            return error_forms[i].form;
     }
     return NULL;
 }
@@ -255,7 +257,7 @@ static bool has_key(const struct auth *auth, const struct http_head *head) {
 
 // The page's own files tell nothing: a browser gets them before it has a key.
 static bool is_page(const struct app *app, const struct http_request *request, const struct route *r) {
-    return r->kind == ROUTE_PAGE && page_wanted(app, request, r->get == get_root);
+    return r->page && page_wanted(app, request, r->get == get_root);
 }
 
 static bool is_local_origin(const char *origin) {
@@ -299,7 +301,7 @@ static bool is_json_type(const char *type) {
 // Whether a POST may send its body; otherwise it has its response.
 static bool check_post(struct app *app, struct http_request *request) {
     const struct http_head *h = &request->head;
-    const char *type = request->dialect && request->dialect->any_type ? NULL : h->content_type;
+    const char *type = request->form && request->form->any_type ? NULL : h->content_type;
     if (h->length < 0 && !h->num_encoding) {
         request->close = true; // a body may follow all the same
         REPLY_ERROR(request, 400, NULL, NULL, "POST needs a Content-Length or Transfer-Encoding: chunked.");
@@ -327,9 +329,9 @@ bool routes_head(void *arg, struct http_request *request) {
         request->path[n - 1] = '\0'; // a slash at the end makes no other path
     request->route = request->bad_url ? &routes[ROUTE_OTHER] : route_find(request->path);
     const struct route *r = request->route;
-    request->dialect = r == &routes[ROUTE_OTHER] ? error_form(request->path) : r->dialect;
-    if (request->dialect == &anthropic_messages)
-        http_header(request, "request-id", request->request_id);
+    request->form = r == &routes[ROUTE_OTHER] ? error_form(request->path) : form_of(r);
+    if (request->form && request->form->id_header)
+        http_header(request, request->form->id_header, request->request_id);
     const struct auth *auth = r->admin && app->admin.num_keys > 0 ? &app->admin : &app->auth;
     bool options = strcmp(request->method, "OPTIONS") == 0, deletes = strcmp(request->method, "DELETE") == 0;
     if (app->state == APP_DRAINING)
@@ -397,22 +399,32 @@ bool routes_head(void *arg, struct http_request *request) {
     return false;
 }
 
+static void start_response(struct app *app, struct http_request *request) {
+    const struct route *r = request->route;
+    struct api_error e = {0};
+    if ((r->completion || r->vectors) && !app_gives(app, r->vectors, r->vectors && r->vectors->scores, &e))
+        reply_error(request, &e);
+    else if (r->completion)
+        completion_start(app, request, r->completion);
+    else if (r->vectors)
+        vectors_start(app, request, r->vectors);
+    else if (r->job)
+        job_start(app, request, r->job);
+    else if (r->exchange)
+        exchange_start(app, request, r->exchange);
+    else
+        r->post(app, request);
+}
+
 void routes_body(void *arg, struct http_request *request) {
     struct app *app = arg;
     struct api_error e = {0};
     switch (request->trouble) {
     case HTTP_BODY_WHOLE:
-        if (app_accepts(app, &e)) {
-            const struct route *r = request->route;
-            if (r->exchange)
-                exchange_start(app, request, r->exchange);
-            else if (r->job)
-                job_start(app, request, r->job);
-            else
-                r->post(app, request);
-            return;
-        }
-        break;
+        if (!app_accepts(app, &e))
+            break;
+        start_response(app, request);
+        return;
     case HTTP_BODY_TOO_LARGE:
         api_fail(&e, 413, "request_too_large", NULL, "The body must not exceed %zu bytes.",
                  app->http.limits.max_body);
@@ -427,7 +439,10 @@ void routes_body(void *arg, struct http_request *request) {
     reply_error(request, &e);
 }
 
-void routes_drained(void *app, struct http_request *request) { completion_drained(app, request); }
+void routes_drained(void *app, struct http_request *request) {
+    (void)app;
+    exchange_drained(request);
+}
 
 void routes_done(void *arg, struct http_request *request) {
     struct app *app = arg;
@@ -435,13 +450,7 @@ void routes_done(void *arg, struct http_request *request) {
     int route = (int)(r - routes), status = request->gone && !request->streaming ? 499 : request->status;
     metrics_http(&app->metrics, route, request->is_head ? "HEAD" : request->method, status,
                  (double)(http_now() - request->arrived) / 1e9);
-    // Completions write their own line.
-    bool is_completion = r->kind == ROUTE_COMPLETION, logged = is_completion && request->user;
-    if (is_completion)
-        completion_done(app, request);
-    else
-        exchange_done(request);
-    if (!logged)
+    if (!exchange_done(request)) // else it has a line of its own
         log_msg(request->status >= 400 ? LOG_INFO : LOG_DEBUG,
                 "http id=%s method=%s route=%s status=%d ms=%.1f", request->request_id, request->method,
                 route_name(route), status, (double)(http_now() - request->arrived) / 1e6);

@@ -10,7 +10,7 @@
 struct http;
 struct http_request;
 struct route;
-struct dialect;
+struct api_form;
 
 enum http_state {
     HTTP_HEAD, // the request line came; the handler has not been called
@@ -64,9 +64,9 @@ struct http_request {
     bool bad_url;          // the target is none
     const char *refused;   // why the framing is refused, with the status in `status`, or NULL
     char request_id[132];
-    const struct route *route;     // set by the application
-    const struct dialect *dialect; // likewise: whose form errors have; NULL: the default one
-    int64_t arrived;               // monotonic ns of the request line
+    const struct route *route;   // set by the application
+    const struct api_form *form; // likewise: that errors have; NULL: the default one
+    int64_t arrived;             // monotonic ns of the request line
     struct buf body;
     int64_t body_since; // the window over which its rate is taken: beginning, and bytes by then
     size_t body_mark;

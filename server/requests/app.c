@@ -74,3 +74,16 @@ bool app_accepts(struct app *app, struct api_error *e) {
     e->retry_after = 0;
     return true;
 }
+
+bool app_gives(const struct app *app, bool vectors, bool scores, struct api_error *e) {
+    const struct served_model *m = &app->model;
+    bool embeds = m->pooling != POOLING_NONE;
+    return (vectors == embeds && scores == m->ranks) ||
+           api_fail(e, 400, "unsupported_model", "model", "%s",
+                    m->ranks ? "This model ranks documents: POST /v1/rerank or /v1/score."
+                    : embeds ? "This model gives embeddings, not completions or scores: POST /v1/embeddings."
+                    : scores
+                        ? "This model gives completions. To rank documents start the server with a reranker."
+                        : "This model gives completions. For embeddings start the server with an embedding "
+                          "model, or with --pooling last, mean or cls.");
+}

@@ -11,8 +11,8 @@
 #include "service.h"
 #include "work_pool.h"
 
-struct completion;
-struct choice;
+struct engine_request;
+struct exchange;
 struct past_requests;
 struct otlp;
 
@@ -54,19 +54,18 @@ struct app {
     char fingerprint[64];
     int64_t created; // s, of the process; for /v1/models
 
-    // completions
+    // exchanges
     uint64_t next_id, seed_counter;
-    struct choice **table; // id -> choice, chained; (table_size)
+    struct engine_request **table; // by id, chained; (table_size)
     size_t table_size;
     struct past_requests *past;     // past_requests.h
     struct otlp *otlp;              // where spans go; NULL: nowhere
-    struct completion *completions; // all, newest first
-    int num_completions;
-    size_t kept;                   // bytes of responses that are not written yet, of all completions
-    int num_exchanges;             // of exchange.h, whose response is not sent yet
-    struct completion *flush_list; // those with something to write after the events of this turn
-    char ignored[IGNORED_SIZE];    // fields ignored since the last line that logged them
-    int64_t ignored_logged;        // ns
+    struct exchange *exchanges;     // all, newest first
+    int num_exchanges, num_streams; // all; those with requests at the engine
+    size_t kept;                    // bytes of responses that are not written yet, of all exchanges
+    struct exchange *flush_list;    // those with something to write after the events of this turn
+    char ignored[IGNORED_SIZE];     // fields ignored since the last line that logged them
+    int64_t ignored_logged;         // ns
 
     // serve.c
     uv_async_t events;
@@ -96,5 +95,7 @@ struct work_client app_client(const struct app *app, const struct http_request *
 // both, a hash, because --record writes it, in place of the salt of `len` bytes, for free(). False: out of memory.
 bool app_salt(const struct app *app, const struct http_head *head, char **salt, size_t *len);
 bool app_is_admin(const struct app *app, const struct http_head *head); // it presents an admin key
+// Whether the model gives completions, or vectors, or those of a reranker; otherwise e says what it gives (400).
+bool app_gives(const struct app *app, bool vectors, bool scores, struct api_error *e);
 // Whether the engine can take work now; otherwise e says why not (503).
 bool app_accepts(struct app *app, struct api_error *e);

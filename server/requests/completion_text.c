@@ -44,7 +44,7 @@ static void count_byte(struct choice *ch, unsigned char byte) {
 
 static const char *token_text(const struct choice *ch, token_id token, size_t *len) {
     const struct completion *c = ch->completion;
-    return tokenizer_bytes(c->app->model.tokenizer, token, !c->request.skip_special, len);
+    return tokenizer_bytes(c->exchange.app->model.tokenizer, token, !c->request.skip_special, len);
 }
 
 // `text`: the token is part of it; `strip`: without its first space.
@@ -97,7 +97,7 @@ static void echo_token(struct choice *ch, const struct service_event *ev) {
 // Echoes the prompt up to its token `end`; these have no log-probabilities.
 static void echo_upto(struct choice *ch, int end) {
     const struct completion_request *r = &ch->completion->request;
-    const struct token_buf *prompt = &r->prompts[ch->index / r->n];
+    const struct token_buf *prompt = &r->base.prompts[ch->engine->index / r->n];
     for (; ch->num_echoed < end && ch->num_echoed < (int)prompt->len; ch->num_echoed++) {
         const struct service_event ev = {.token = prompt->ids[ch->num_echoed], .num_top = -1};
         echo_token(ch, &ev);
@@ -200,7 +200,7 @@ bool choice_add_token(struct choice *ch, const struct service_event *ev, bool is
     if (r->return_ids)
         buf_fmt(&ch->token_ids, ch->token_ids.len ? ",%d" : "%d", ev->token);
     if (r->logprobs >= 0) {
-        add_pending(ch, ev, shown, ch->strip && ch->num_tokens == 1);
+        add_pending(ch, ev, shown, ch->strip && ch->engine->num_tokens == 1);
         ch->released_bytes += len;
         if (of_content)
             judge_pending(ch, before);
@@ -229,7 +229,7 @@ void choice_end_text(struct choice *ch) {
 size_t choice_sendable(const struct choice *ch) {
     if (ch->output)
         return parsed_bytes(ch);
-    if (ch->complete || ch->num_pending == 0)
+    if (ch->engine->complete || ch->num_pending == 0)
         return ch->text.len;
     size_t n = ch->text.len - (ch->released_bytes < ch->text.len ? ch->released_bytes : ch->text.len);
     while (n > 0 && n < ch->text.len && utf8_continues(ch->text.data[n]))

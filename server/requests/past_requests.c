@@ -15,12 +15,12 @@ struct past_requests *past_requests_new(void) {
 }
 
 void past_requests_add(struct past_requests *p, const char *client_id, size_t prefix,
-                       const uint8_t tenant[SHA256_BYTES], uint64_t id, const struct completion_request *q) {
+                       const struct api_request *q, uint64_t id) {
     struct past_request *r = &p->items[p->num++ % PROMPT_PAST];
     *r = (struct past_request){.id = id, .prefix = prefix, .salted = q->salted};
     snprintf(r->client_id, sizeof r->client_id, "%s", client_id);
     snprintf(r->adapter, sizeof r->adapter, "%s", q->lora ? q->lora->name : "");
-    memcpy(r->tenant, tenant, SHA256_BYTES);
+    memcpy(r->tenant, q->tenant, SHA256_BYTES);
 }
 
 const struct past_request *past_requests_find(const struct past_requests *p, const char *id,

@@ -1,7 +1,7 @@
 // What the engine calls a client's request: of the last PROMPT_PAST, for who asks about one of them later. Loop thread.
 #pragma once
 
-#include "api/completion_request.h"
+#include "api/api_request.h"
 #include "api/loras.h"
 
 struct past_request {
@@ -16,7 +16,7 @@ struct past_requests;
 struct past_requests *past_requests_new(void); // NULL: out of memory; for free()
 // client_id: the response's, of which `prefix` bytes are its dialect's.
 void past_requests_add(struct past_requests *p, const char *client_id, size_t prefix,
-                       const uint8_t tenant[SHA256_BYTES], uint64_t id, const struct completion_request *q);
+                       const struct api_request *q, uint64_t id);
 // The last one of this id, the response's or the request's own. NULL: the tenant has none; a NULL tenant has all.
 const struct past_request *past_requests_find(const struct past_requests *p, const char *id,
                                               const uint8_t *tenant);

@@ -8,10 +8,10 @@
 void reply_error(struct http_request *request, const struct api_error *error) {
     struct buf b = {0};
     struct api_error own = *error, *e = &own;
-    const struct dialect *d = request->dialect;
+    const struct api_form *form = request->form ? request->form : &openai_form;
     own.request_id = request->request_id;
-    if (d && d->overloaded && e->code && strcmp(e->code, "overloaded") == 0)
-        e->status = d->overloaded;
+    if (form->overloaded && e->code && strcmp(e->code, "overloaded") == 0)
+        e->status = form->overloaded;
     char seconds[16];
     if (e->status == 401)
         http_header(request, "WWW-Authenticate", "Bearer");
@@ -21,10 +21,7 @@ void reply_error(struct http_request *request, const struct api_error *error) {
     }
     if (e->status == 500 || e->status == 501) // trying again gives the same
         http_header(request, "x-should-retry", "false");
-    if (d)
-        d->error(&b, e);
-    else
-        openai_write_error(&b, e);
+    form->error(&b, e);
     http_reply(request, e->status, "application/json", b.data, b.len);
     buf_free(&b);
 }

@@ -88,7 +88,7 @@ ROWS = [
     (FIELD_RULES, "if (v && !field_rule_has(rule, v))", "if (v)", "test_server_openai"),  # values that ask for nothing are refused
     (FIELD_RULES, "if (v && !field_rule_has(rule, v))", "if (false)", "test_server_openai"),  # nothing is refused
     (OPENAI_PARSE, "r->priority == 0 || m->has_priorities", "true", "test_server_openai"),  # a priority without an effect
-    (OPENAI_PARSE, "    memcpy(r->ignored, ignored, sizeof ignored);\n", "    if (ok)\n        memcpy(r->ignored, ignored, sizeof ignored);\n",
+    (OPENAI_PARSE, "    memcpy(r->base.ignored, ignored, sizeof ignored);\n", "    if (ok)\n        memcpy(r->base.ignored, ignored, sizeof ignored);\n",
             "test_server_openai"),  # errors do not tell what would be ignored
     (OPENAI_PARSE, "(e->param[n] && e->param[n] != '[')", "e->param[n]", "test_server_openai"),  # an item's error names what was not sent
     (FIELD_RULES, "bool fits = used + len + sizeof \", \" + sizeof \", ...\" <= IGNORED_SIZE;", "bool fits = used + len < IGNORED_SIZE;",

@@ -132,7 +132,7 @@ static char *read_all(struct sse_queue *q, char *text, size_t size) {
 // Reasoning, text and a call, in pieces and whole; each block is opened once and closed.
 TEST(blocks) {
     const struct output_format *f = output_format_named("hermes");
-    struct completion_request request = {.model = "m", .format = f, .reads_reasoning = true};
+    struct completion_request request = {.base.model = "m", .format = f, .reads_reasoning = true};
     struct response r = {.request = &request, .id = "msg_1", .num_choices = 1};
     const struct usage usage = {.prompt = 7, .cached = 4, .completion = 9, .reasoning = -1};
     const char *const pushed[] = {"<think>why", " not</think>", "so",
@@ -206,7 +206,7 @@ TEST(errors) {
             .status = cases[i].status, .param = "a", .message = "no \"b\"", .request_id = "r"};
         struct buf b = {0};
         char wanted[200];
-        anthropic_messages.error(&b, &e);
+        anthropic_form.error(&b, &e);
         snprintf(wanted, sizeof wanted,
                  "{\"type\":\"error\",\"error\":{\"type\":\"%s\",\"message\":\"a: no "
                  "\\\"b\\\"\"},\"request_id\":\"r\"}",

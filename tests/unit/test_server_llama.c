@@ -30,9 +30,9 @@ static void assert_prompts(const char *body, const char *wanted) {
     struct api_error e;
     struct buf b = {0};
     assert_true(parse(body, &c, &e));
-    for (size_t i = 0; i < c.num_prompts; i++)
-        for (size_t k = 0; k < c.prompts[i].len; k++)
-            buf_fmt(&b, "%s%d", k ? "," : i ? ";" : "", c.prompts[i].ids[k]);
+    for (size_t i = 0; i < c.base.num_prompts; i++)
+        for (size_t k = 0; k < c.base.prompts[i].len; k++)
+            buf_fmt(&b, "%s%d", k ? "," : i ? ";" : "", c.base.prompts[i].ids[k]);
     assert_string_equal(buf_cstr(&b), wanted);
     buf_free(&b);
     completion_request_free(&c);
@@ -92,9 +92,9 @@ static void assert_infill(const char *body, int max_model_len, const char *wante
     struct buf b = {0};
     m.max_model_len = max_model_len;
     if (llama_infill.parse(&c, &m, body, strlen(body), &e)) {
-        assert_int_equal(c.num_prompts, 1);
-        for (size_t k = 0; k < c.prompts[0].len; k++) {
-            token_id id = c.prompts[0].ids[k];
+        assert_int_equal(c.base.num_prompts, 1);
+        for (size_t k = 0; k < c.base.prompts[0].len; k++) {
+            token_id id = c.base.prompts[0].ids[k];
             buf_fmt(&b, id == BOS ? "^" : id < 10 ? "%d" : "%c", id);
         }
         completion_request_free(&c);
@@ -175,7 +175,7 @@ TEST(taken) {
         snprintf(body, sizeof body, "{\"prompt\":\"a\",%s}", wants[i]);
         assert_true(parse(body, &c, &e));
         assert_int_equal(c.logprobs, i == 2 ? 2 : 0);
-        assert_string_equal(c.ignored, "");
+        assert_string_equal(c.base.ignored, "");
         completion_request_free(&c);
     }
 }

@@ -46,8 +46,8 @@ static void assert_prompt(parse_fn *fn, const char *body, const char *wanted) {
     struct buf b = {0};
     if (!parse(fn, &m, body, &c, &e))
         fail_msg("%s: %s", body, e.message);
-    for (size_t i = 0; i < c.prompts[0].len; i++)
-        buf_char(&b, c.prompts[0].ids[i] == 256 ? '^' : (char)c.prompts[0].ids[i]);
+    for (size_t i = 0; i < c.base.prompts[0].len; i++)
+        buf_char(&b, c.base.prompts[0].ids[i] == 256 ? '^' : (char)c.base.prompts[0].ids[i]);
     assert_string_equal(buf_cstr(&b), wanted);
     buf_free(&b);
     completion_request_free(&c);
@@ -82,7 +82,7 @@ TEST(fields) {
         &c, &e));
     assert_true(c.stream && c.max_tokens == 7 && c.sampling.top_k == 3 && !c.has_seed && c.num_stops == 1);
     assert_true(c.logprobs == 2 && c.continuous_usage && !c.return_ids);
-    assert_string_equal(c.model, "m");
+    assert_string_equal(c.base.model, "m");
     completion_request_free(&c);
     assert_true(parse(ollama_parse_generate, &m, "{'prompt':'a','stream':false}", &c, &e));
     assert_true(!c.stream && c.return_ids && c.max_tokens > 1000);
@@ -129,7 +129,7 @@ static void assert_read(struct sse_queue *q, const char *wanted) {
 TEST(lines) {
     const struct output_format *f = output_format_named("kimi_k2");
     struct completion_request request = {
-        .model = "m", .format = f, .reads_reasoning = true, .max_tokens = 99};
+        .base.model = "m", .format = f, .reads_reasoning = true, .max_tokens = 99};
     struct response r = {.request = &request,
                          .id = "i",
                          .num_choices = 1,
@@ -175,7 +175,7 @@ TEST(lines) {
 TEST(context) {
     token_id ids[] = {256, 97};
     const struct token_buf prompt = {.ids = ids, .len = 2};
-    struct completion_request request = {.model = "m", .max_tokens = 99};
+    struct completion_request request = {.base.model = "m", .max_tokens = 99};
     struct response r = {.request = &request,
                          .num_choices = 1,
                          .created = 9,

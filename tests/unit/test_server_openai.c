@@ -117,21 +117,21 @@ TEST(suffixes) {
     assert_true(parse("{\"prompt\":[\"a\",\"\"],\"suffix\":\"b\"}", &c, &e));
     static const token_id first[] = {BOS, 4,   'm',  'y', 'p', 'r', 'o', 'j', 'e',
                                      'c', 't', '\n', 1,   'a', 2,   'b', 3};
-    assert_int_equal(c.prompts[0].len, 17);
-    assert_memory_equal(c.prompts[0].ids, first, sizeof first);
-    assert_int_equal(c.prompts[1].len, 16);
+    assert_int_equal(c.base.prompts[0].len, 17);
+    assert_memory_equal(c.base.prompts[0].ids, first, sizeof first);
+    assert_int_equal(c.base.prompts[1].len, 16);
     completion_request_free(&c);
     fake_fim.repo = -1;
     assert_true(parse("{\"prompt\":\"a\",\"suffix\":\"b\",\"add_special_tokens\":false}", &c, &e));
-    assert_int_equal(c.prompts[0].len, 5);
-    assert_memory_equal(c.prompts[0].ids, ((token_id[]){1, 'a', 2, 'b', 3}), 5 * sizeof(token_id));
+    assert_int_equal(c.base.prompts[0].len, 5);
+    assert_memory_equal(c.base.prompts[0].ids, ((token_id[]){1, 'a', 2, 'b', 3}), 5 * sizeof(token_id));
     completion_request_free(&c);
     static const char *const asks_nothing[] = {"\"\"", "null"};
     for (int i = 0; i < 2; i++) {
         char body[64];
         snprintf(body, sizeof body, "{\"prompt\":\"a\",\"suffix\":%s}", asks_nothing[i]);
         assert_true(parse(body, &c, &e));
-        assert_int_equal(c.prompts[0].len, 2);
+        assert_int_equal(c.base.prompts[0].len, 2);
         completion_request_free(&c);
     }
     static const char *const bad[][2] = {{"{\"prompt\":[1],\"suffix\":\"b\"}", "prompt"},
@@ -226,7 +226,7 @@ TEST(aliases) {
     for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
         char body[160];
         snprintf(body, sizeof body, "{\"prompt\":\"a\",%s}", good[i].fields);
-        if (!parse(body, &c, &e) || c.max_tokens != good[i].max_tokens || *c.ignored)
+        if (!parse(body, &c, &e) || c.max_tokens != good[i].max_tokens || *c.base.ignored)
             fail_msg("%s: %s", body, e.message);
         completion_request_free(&c);
     }
@@ -253,7 +253,7 @@ TEST(aliases) {
               &c, &e));
     assert_true(c.num_stops == 1 && c.min_tokens == 3 && c.sampling.repetition_penalty == 2 && c.n == 4);
     assert_true(c.sampling.typical_p == 0.5f);
-    assert_true(c.has_seed && c.seed == 7 && strcmp(c.request_id, "r") == 0 && c.salt_len == 1);
+    assert_true(c.has_seed && c.seed == 7 && strcmp(c.base.request_id, "r") == 0 && c.base.salt_len == 1);
     completion_request_free(&c);
 }
 
@@ -263,9 +263,9 @@ TEST(ignored_names) {
     struct api_error e;
     assert_false(parse("{\"prompt\":1,\"a,b\":1,\"\":1,\"null\":null,\"\\u00e9\":1}", &c, &e));
     assert_string_equal(e.param, "prompt");
-    assert_string_equal(c.ignored, "a?b, ?, ??");
+    assert_string_equal(c.base.ignored, "a?b, ?, ??");
     assert_false(parse("{", &c, &e));
-    assert_string_equal(c.ignored, "");
+    assert_string_equal(c.base.ignored, "");
 
     struct buf b = {0};
     buf_str(&b, "{\"prompt\":\"a\"");
@@ -276,16 +276,16 @@ TEST(ignored_names) {
     buf_char(&b, '}');
     assert_true(parse_bytes(b.data, b.len, &c, &e));
     buf_free(&b);
-    size_t n = strlen(c.ignored);
+    size_t n = strlen(c.base.ignored);
     assert_true(n < IGNORED_SIZE && n > IGNORED_SIZE - 32);
-    assert_string_equal(c.ignored + n - 5, ", ...");
-    assert_true(strncmp(c.ignored, "name0, name1, name2, name3ll", 28) == 0);
+    assert_string_equal(c.base.ignored + n - 5, ", ...");
+    assert_true(strncmp(c.base.ignored, "name0, name1, name2, name3ll", 28) == 0);
 
     char list[IGNORED_SIZE] = "ab, x";
     ignored_merge(list, "b, x, a");
     assert_string_equal(list, "ab, x, b, a");
-    ignored_merge(list, c.ignored);
-    ignored_merge(list, c.ignored);
+    ignored_merge(list, c.base.ignored);
+    ignored_merge(list, c.base.ignored);
     assert_true(strlen(list) < IGNORED_SIZE && strstr(list, ", ...") == list + strlen(list) - 5);
     completion_request_free(&c);
 }
@@ -297,7 +297,7 @@ TEST(flags) {
     assert_false(parse("{\"prompt\":\"a\",\"eta\":1,\"zeta\":1}", &c, &e));
     assert_string_equal(e.param, "eta");
     assert_string_equal(e.code, "unknown_parameter");
-    assert_string_equal(c.ignored, "eta, zeta");
+    assert_string_equal(c.base.ignored, "eta, zeta");
     assert_false(parse("{\"prompt\":\"a\",\"priority\":1}", &c, &e));
     assert_string_equal(e.param, "priority");
     assert_true(parse("{\"prompt\":\"a\",\"priority\":0,\"eta\":null,\"keep_alive\":5}", &c, &e));
@@ -326,14 +326,14 @@ TEST(taken) {
     struct completion_request c;
     struct api_error e;
     assert_true(parse("{\"prompt\":\"hi\"}", &c, &e)); // the defaults
-    assert_string_equal(c.model, "m");
+    assert_string_equal(c.base.model, "m");
     assert_int_equal(c.max_tokens, 16);
     assert_int_equal(c.n, 1);
     assert_true(c.sampling.temperature == 1 && c.sampling.top_p == 1 && c.sampling.repetition_penalty == 1);
     assert_int_equal(c.logprobs, -1);
     assert_false(c.has_seed);
-    assert_int_equal(c.num_prompts, 1);
-    assert_int_equal(c.prompts[0].len, 3); // BOS, h, i
+    assert_int_equal(c.base.num_prompts, 1);
+    assert_int_equal(c.base.prompts[0].len, 3); // BOS, h, i
     assert_int_equal(c.num_stop_ids, 1);
     assert_int_equal(c.stop_ids[0], EOS);
     completion_request_free(&c);
@@ -352,10 +352,10 @@ TEST(taken) {
                       "\"stream\":true,\"stream_options\":{\"include_usage\":true,\"include_obfuscation\":"
                       "false,\"eta\":1},\"zeta\\n\":1}",
                       &c, &e));
-    assert_string_equal(c.model, "org/other");
-    assert_int_equal(c.num_prompts, 2);
-    assert_int_equal(c.prompts[0].ids[1], 2); // ids are taken as they are: no BOS
-    assert_int_equal(c.prompts[0].len, 2);
+    assert_string_equal(c.base.model, "org/other");
+    assert_int_equal(c.base.num_prompts, 2);
+    assert_int_equal(c.base.prompts[0].ids[1], 2); // ids are taken as they are: no BOS
+    assert_int_equal(c.base.prompts[0].len, 2);
     assert_int_equal(c.max_tokens, 10);
     assert_true(c.has_seed && c.seed == -2);
     assert_int_equal(c.num_stops, 2);
@@ -364,19 +364,19 @@ TEST(taken) {
     assert_true(c.bias[0].token == 3 && c.bias[0].add == -100);
     assert_int_equal(c.sampling.top_k, 0);
     assert_true(c.sampling.temperature == 0);
-    assert_int_equal(c.salt_len, 1);
+    assert_int_equal(c.base.salt_len, 1);
     assert_true(c.include_usage && !c.continuous_usage);
-    assert_string_equal(c.ignored, "zeta?, stream_options.eta");
+    assert_string_equal(c.base.ignored, "zeta?, stream_options.eta");
     completion_request_free(&c);
 
     assert_true(parse("{\"prompt\":\"\"}", &c, &e)); // BOS alone
-    assert_int_equal(c.prompts[0].len, 1);
+    assert_int_equal(c.base.prompts[0].len, 1);
     completion_request_free(&c);
     assert_true(parse("{\"prompt\":\"\",\"add_special_tokens\":false}", &c, &e));
-    assert_int_equal(c.prompts[0].ids[0], BOS);
+    assert_int_equal(c.base.prompts[0].ids[0], BOS);
     completion_request_free(&c);
     assert_true(parse("{\"prompt\":\"a\\u0000b\",\"stop\":\"\\u0000\"}", &c, &e)); // NULs do not cut
-    assert_int_equal(c.prompts[0].len, 4);
+    assert_int_equal(c.base.prompts[0].len, 4);
     assert_int_equal(c.stop_lens[0], 1);
     completion_request_free(&c);
 }

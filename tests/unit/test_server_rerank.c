@@ -4,6 +4,8 @@
 #include "dialects/openai.h"
 #include "harness.h"
 
+#include <math.h>
+
 static struct served_model model(const char *rank_template) {
     static char *names[] = {(char *)"m"};
     struct err err = {0};
@@ -15,25 +17,26 @@ static struct served_model model(const char *rank_template) {
                                  .max_token_bytes = 4,
                                  .pairs = true,
                                  .types = true,
+                                 .vector_size = 1,
                                  .rank_template = rank_template,
                                  .rank_template_len = rank_template ? strlen(rank_template) : 0};
 }
 
 // Ids as text, BOS as ^, and where the second text begins; `;` between pairs. Or the field that is refused.
-static void expect(const struct dialect *dialect, const char *body, const char *rank_template,
+static void expect(const struct vector_dialect *dialect, const char *body, const char *rank_template,
                    const char *wanted) {
     struct served_model m = model(rank_template);
-    struct completion_request c;
+    struct vector_request c;
     struct api_error e = {0};
     struct buf b = {0};
     if (dialect->parse(&c, &m, body, strlen(body), &e)) {
-        for (size_t i = 0; i < c.num_prompts; i++) {
+        for (size_t i = 0; i < c.base.num_prompts; i++) {
             buf_str(&b, i ? ";" : "");
-            for (size_t k = 0; k < c.prompts[i].len; k++)
-                buf_char(&b, c.prompts[i].ids[k] == BOS ? '^' : (char)c.prompts[i].ids[k]);
+            for (size_t k = 0; k < c.base.prompts[i].len; k++)
+                buf_char(&b, c.base.prompts[i].ids[k] == BOS ? '^' : (char)c.base.prompts[i].ids[k]);
             buf_fmt(&b, "%d", c.second_text[i]);
         }
-        completion_request_free(&c);
+        vector_request_free(&c);
     } else {
         assert_int_equal(e.status, 400);
         buf_str(&b, e.param);
@@ -44,7 +47,7 @@ static void expect(const struct dialect *dialect, const char *body, const char *
 }
 
 TEST(pairs) {
-    const struct dialect *rank = &cohere_rerank, *score = &vllm_score;
+    const struct vector_dialect *rank = &cohere_rerank, *score = &vllm_score;
     expect(rank, "{\"query\":\"ab\",\"documents\":[\"cde\",{\"text\":\"f\"},\"\"]}", NULL,
            "^abcde3;^abf3;^ab3");
     expect(rank, "{\"query\":\"ab\",\"documents\":[\"cdefgh\"],\"truncate_prompt_tokens\":5}", NULL,
@@ -86,25 +89,25 @@ TEST(ranking) {
     static const char body[] =
         "{\"query\":\"a\",\"documents\":[\"b\",\"c\",\"d\"],\"top_n\":2,\"return_documents\":false}";
     const struct served_model m = model(NULL);
-    struct completion_request c;
+    struct vector_request c;
     struct api_error e = {0};
     assert_true(cohere_rerank.parse(&c, &m, body, strlen(body), &e));
-    const struct response r = {.request = &c, .model = &m, .id = "x", .num_choices = 3};
-    const struct piece pieces[] = {
-        {.text = "0.5", .len = 3}, {.text = "0.75", .len = 4}, {.text = "0.5", .len = 3}};
+    const double logits[] = {0, log(3), 0};
+    float vectors[3];
+    for (int i = 0; i < 3; i++)
+        vectors[i] = (float)logits[i];
+    const struct vector_response r = {
+        .request = &c, .model = &m, .id = "x", .vectors = vectors, .num_prompt = 9};
     struct buf b = {0};
-    cohere_rerank.whole(&b, &r, pieces, &(struct usage){.prompt = 9});
+    cohere_rerank.write(&b, &r);
     const char *results = strstr(buf_cstr(&b), "\"results\"");
     assert_non_null(results);
     assert_string_equal(
-        results, "\"results\":[{\"index\":1,\"relevance_score\":0.75},{\"index\":0,\"relevance_score\":0.5}],"
-                 "\"usage\":{\"prompt_tokens\":9,\"total_tokens\":9}}");
-    buf_clear(&b);
-    float logit = 0;
-    cohere_rerank.vector(&b, &r, &logit);
-    assert_string_equal(buf_cstr(&b), "0.5");
+        results,
+        "\"results\":[{\"index\":1,\"relevance_score\":0.750000004},{\"index\":0,\"relevance_score\":0.5}],"
+        "\"usage\":{\"prompt_tokens\":9,\"total_tokens\":9}}");
     buf_free(&b);
-    completion_request_free(&c);
+    vector_request_free(&c);
 }
 
 int main(void) { return run_all_tests(NULL, NULL); }

@@ -78,7 +78,8 @@ static const struct served_model model = {.vocab = VOCAB, .max_model_len = 4096}
 static void write_text(struct sse_queue *out, struct buf *body, const struct output_format *format,
                        const char *text, size_t cut, enum finish_reason finish) {
     json_t *tools = json_loads("[{\"type\":\"function\",\"function\":{\"name\":\"f\"}}]", 0, NULL);
-    struct completion_request q = {.model = "m", .tools = tools, .format = format, .reads_reasoning = true};
+    struct completion_request q = {
+        .base.model = "m", .tools = tools, .format = format, .reads_reasoning = true};
     buf_lit(&q.repeated, ",\"model\":\"m\"");
     struct response r = {.request = &q, .model = &model, .id = "resp_x", .created = 7, .num_choices = 1};
     struct usage usage = {.prompt = 3, .completion = 4, .cached = 1, .reasoning = 2};
@@ -212,7 +213,7 @@ TEST(streams_are_the_whole) {
 // A failure has a sequence number, the response so far, and a first event where there was none.
 TEST(failures_are_events) {
     for (int begun = 0; begun < 2; begun++) {
-        struct completion_request q = {.model = "m"};
+        struct completion_request q = {.base.model = "m"};
         struct response r = {.request = &q, .model = &model, .id = "resp_x", .num_choices = 1};
         struct sse_queue out = {0};
         struct api_error e = {0};
@@ -255,17 +256,19 @@ TEST(logprobs_of_content) {
     const struct output_format *format = output_format_named("hermes");
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct app app = {.model = {.tokenizer = tokenizer_open("", &err), .vocab = VOCAB}};
-        struct completion c = {.app = &app, .dialect = &openai_responses};
+        struct completion c = {.exchange.app = &app, .dialect = &openai_responses};
         c.request =
             (struct completion_request){.n = 1, .skip_special = true, .logprobs = 0, .format = format};
         c.response = (struct response){.request = &c.request, .model = &app.model};
         struct detok_params d = {.tokenizer = app.model.tokenizer, .skip_special = true};
+        struct engine_request engine = {0};
         struct choice ch = {.completion = &c,
+                            .engine = &engine,
                             .detok = detok_new(&d),
                             .output = output_parser_new(format, tools, true, false)};
         for (const char *s = cases[i].text; *s; s++) {
             struct service_event ev = {.token = (token_id)(unsigned char)*s, .logprob = -1};
-            ch.num_tokens++;
+            engine.num_tokens++;
             assert_false(choice_add_token(&ch, &ev, false));
         }
         choice_end_text(&ch);

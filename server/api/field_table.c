@@ -1,27 +1,13 @@
-// One row per name and place. Sources: OpenAI's OpenAPI description; vLLM's protocol.py of chat_completion and
-// completion; llama.cpp's tools/server; SGLang's protocol.py, io_struct.py and sampling_params.py; TGI's
-// router/src/lib.rs; Ollama's api/types.go; and names that clients of text-generation-webui and Mistral send.
+// Names of OpenAI's APIs and of the tokenizer: one row per name and place. Sources: OpenAI's OpenAPI description; vLLM's
+// protocol.py of chat_completion and completion; llama.cpp's tools/server; SGLang's protocol.py, io_struct.py and
+// sampling_params.py; TGI's router/src/lib.rs; and names that clients of text-generation-webui and Mistral send.
 // docs/api.md says the same in words; tests/http/test_fields.py compares them and sends each name.
-// Over 600 lines: they are rows.
 #include "field_table.h"
+
+#include "field_rows.h"
 
 #include <stdio.h>
 #include <string.h>
-
-// Values that ask for nothing.
-#define EMPTY "\"\", [], {}"
-#define OFF EMPTY ", false, 0"
-
-// Why a name may be ignored.
-#define LABEL "a label"
-#define CACHE "caching, speed"
-#define ROUTE "routing"
-#define CHUNK "chunks, pings"
-#define LOAD "loading"
-#define MEDIA "no media"
-#define TOOLS "no tools"
-#define SHIFT "no shifting"
-#define SWITCH "needs another"
 
 #define C OPENAI_COMPLETIONS
 #define CHAT (OPENAI_CHAT | TEMPLATE_BODY)
@@ -34,31 +20,7 @@
 #define TOKENIZE TOKENIZE_BODY
 #define DETOKENIZE DETOKENIZE_BODY
 #define RENDER TEMPLATE_BODY
-#define EMBED OPENAI_EMBEDDINGS
-#define RERANK OPENAI_RERANK
-#define SCORE OPENAI_SCORE
-#define ITEM RESPONSES_ITEM
-#define ITEM_PART RESPONSES_PART
-#define OPTION RESPONSES_OPTION
 #define ANSWER OPENAI_CHAT
-#define ANTHROPIC ANTHROPIC_BODY
-#define OLLAMA (OLLAMA_CHAT | OLLAMA_GENERATE)
-#define VECTOR OLLAMA_EMBED
-#define OPTIONS OLLAMA_OPTIONS
-#define TURN ANTHROPIC_MESSAGE
-#define BLOCK ANTHROPIC_BLOCK
-#define TOOL ANTHROPIC_TOOL
-
-#define READ(name, where)                                                                                    \
-    { name, where, FIELD_READ, NULL, NULL }
-#define ALIAS(name, where, meant, unlimited)                                                                 \
-    { name, where, FIELD_ALIAS, meant, unlimited }
-#define REFUSED(name, where, values)                                                                         \
-    { name, where, FIELD_REFUSED, NULL, values }
-#define HARMLESS(name, where, why)                                                                           \
-    { name, where, FIELD_HARMLESS, why, NULL }
-#define TEMPLATE(name, where, values)                                                                        \
-    { name, where, FIELD_TEMPLATE, NULL, values }
 
 // clang-format off
 const struct field_rule field_rules[] = {
@@ -90,33 +52,6 @@ const struct field_rule field_rules[] = {
     READ("continuous_usage_stats", STREAM),
     READ("include_obfuscation", STREAM),
 
-    // Members of an item of a response's input, of its parts, of reasoning and of text.
-    READ("type", ITEM | ITEM_PART),
-    READ("role", ITEM),
-    READ("content", ITEM),
-    READ("summary", ITEM),
-    READ("call_id", ITEM),
-    READ("name", ITEM),
-    READ("arguments", ITEM),
-    READ("input", ITEM),
-    READ("namespace", ITEM),
-    READ("output", ITEM),
-    HARMLESS("id", ITEM, LABEL),
-    HARMLESS("status", ITEM, LABEL),
-    HARMLESS("phase", ITEM, LABEL),
-    READ("text", ITEM_PART),
-    READ("refusal", ITEM_PART),
-    HARMLESS("annotations", ITEM_PART, LABEL),
-    HARMLESS("logprobs", ITEM_PART, LABEL),
-    HARMLESS("prompt_cache_breakpoint", ITEM_PART, CACHE),
-    READ("effort", OPTION),
-    READ("summary", OPTION),
-    READ("generate_summary", OPTION),
-    READ("context", OPTION),
-    READ("mode", OPTION),
-    READ("format", OPTION),
-    READ("verbosity", OPTION),
-
     // The tokenizer's paths.
     READ("model", TOKENIZE | DETOKENIZE),
     READ("prompt", TOKENIZE),
@@ -135,148 +70,6 @@ const struct field_rule field_rules[] = {
     REFUSED("chat_template_kwargs", TOKENIZE, EMPTY),
     HARMLESS("mm_processor_kwargs", TOKENIZE, MEDIA),
     READ("tokens", DETOKENIZE),
-
-    // Embeddings.
-    READ("model", EMBED),
-    READ("input", EMBED),
-    READ("encoding_format", EMBED),
-    READ("dimensions", EMBED),
-    READ("truncate_prompt_tokens", EMBED),
-    READ("add_special_tokens", EMBED),
-    READ("normalize", EMBED),
-    READ("priority", EMBED),
-    READ("cache_salt", EMBED),
-    READ("request_id", EMBED),
-    READ("user", EMBED),
-    // Scores of pairs.
-    READ("model", RERANK | SCORE),
-    READ("query", RERANK),
-    READ("documents", RERANK),
-    READ("top_n", RERANK),
-    READ("return_documents", RERANK),
-    READ("text_1", SCORE),
-    READ("text_2", SCORE),
-    READ("use_activation", RERANK | SCORE),
-    READ("truncate_prompt_tokens", RERANK | SCORE),
-    READ("priority", RERANK | SCORE),
-    READ("cache_salt", RERANK | SCORE),
-    READ("request_id", RERANK | SCORE),
-    READ("user", RERANK | SCORE),
-
-    // Anthropic's messages.
-    READ("model", ANTHROPIC),
-    READ("messages", ANTHROPIC),
-    READ("system", ANTHROPIC),
-    READ("max_tokens", ANTHROPIC),
-    READ("temperature", ANTHROPIC),
-    READ("top_p", ANTHROPIC),
-    READ("top_k", ANTHROPIC),
-    READ("stream", ANTHROPIC),
-    READ("tools", ANTHROPIC),
-    READ("tool_choice", ANTHROPIC),
-    READ("thinking", ANTHROPIC),
-    READ("output_config", ANTHROPIC),
-    READ("output_format", ANTHROPIC),
-    READ("context_management", ANTHROPIC),
-    ALIAS("stop_sequences", ANTHROPIC, "stop", NULL),
-    REFUSED("container", ANTHROPIC, EMPTY),
-    REFUSED("mcp_servers", ANTHROPIC, EMPTY),
-    REFUSED("fallbacks", ANTHROPIC, EMPTY),
-    HARMLESS("metadata", ANTHROPIC, LABEL),
-    HARMLESS("service_tier", ANTHROPIC, ROUTE),
-    HARMLESS("inference_geo", ANTHROPIC, ROUTE),
-    HARMLESS("speed", ANTHROPIC, CACHE),
-    HARMLESS("cache_control", ANTHROPIC | BLOCK | TOOL, CACHE),
-    READ("role", TURN),
-    READ("content", TURN),
-    READ("type", BLOCK),
-    READ("text", BLOCK),
-    READ("thinking", BLOCK),
-    READ("data", BLOCK),
-    READ("id", BLOCK),
-    READ("name", BLOCK),
-    READ("input", BLOCK),
-    READ("tool_use_id", BLOCK),
-    READ("content", BLOCK),
-    READ("is_error", BLOCK),
-    READ("tool_name", BLOCK),
-    HARMLESS("signature", BLOCK, LABEL),
-    HARMLESS("citations", BLOCK, LABEL),
-    HARMLESS("caller", BLOCK, LABEL),
-    READ("type", TOOL),
-    READ("name", TOOL),
-    READ("description", TOOL),
-    READ("input_schema", TOOL),
-    READ("strict", TOOL),
-    READ("defer_loading", TOOL),
-    READ("allowed_callers", TOOL),
-    HARMLESS("eager_input_streaming", TOOL, CHUNK),
-    HARMLESS("max_characters", TOOL, CHUNK),
-    HARMLESS("input_examples", TOOL, LABEL),
-
-    // Ollama.
-    READ("model", OLLAMA | VECTOR),
-    READ("stream", OLLAMA),
-    READ("options", OLLAMA),
-    READ("format", OLLAMA),
-    READ("think", OLLAMA),
-    READ("logprobs", OLLAMA),
-    READ("top_logprobs", OLLAMA),
-    READ("messages", OLLAMA_CHAT),
-    READ("tools", OLLAMA_CHAT),
-    READ("prompt", OLLAMA_GENERATE),
-    READ("suffix", OLLAMA_GENERATE),
-    READ("system", OLLAMA_GENERATE),
-    READ("context", OLLAMA_GENERATE),
-    READ("raw", OLLAMA_GENERATE),
-    READ("input", VECTOR),
-    READ("prompt", VECTOR),
-    READ("truncate", VECTOR),
-    READ("dimensions", VECTOR),
-    REFUSED("images", OLLAMA_GENERATE, EMPTY),
-    REFUSED("template", OLLAMA_GENERATE, EMPTY),
-    REFUSED("truncate", OLLAMA, OFF ", true"),
-    HARMLESS("shift", OLLAMA, SHIFT),
-    HARMLESS("keep_alive", OLLAMA | VECTOR, LOAD),
-    HARMLESS("options", VECTOR, SWITCH),
-    READ("num_ctx", OPTIONS),
-    READ("num_predict", OPTIONS),
-    READ("temperature", OPTIONS),
-    READ("top_k", OPTIONS),
-    READ("top_p", OPTIONS),
-    READ("min_p", OPTIONS),
-    READ("typical_p", OPTIONS),
-    READ("repeat_penalty", OPTIONS),
-    READ("presence_penalty", OPTIONS),
-    READ("frequency_penalty", OPTIONS),
-    READ("mirostat", OPTIONS),
-    READ("mirostat_tau", OPTIONS),
-    READ("mirostat_eta", OPTIONS),
-    READ("seed", OPTIONS),
-    READ("stop", OPTIONS),
-    READ("repeat_last_n", OPTIONS),
-    REFUSED("tfs_z", OPTIONS, EMPTY ", 1"),
-    REFUSED("penalize_newline", OPTIONS, EMPTY ", true"),
-    HARMLESS("num_keep", OPTIONS, SHIFT),
-    HARMLESS("numa", OPTIONS, LOAD),
-    HARMLESS("num_batch", OPTIONS, LOAD),
-    HARMLESS("num_gpu", OPTIONS, LOAD),
-    HARMLESS("main_gpu", OPTIONS, LOAD),
-    HARMLESS("low_vram", OPTIONS, LOAD),
-    HARMLESS("f16_kv", OPTIONS, LOAD),
-    HARMLESS("logits_all", OPTIONS, LOAD),
-    HARMLESS("vocab_only", OPTIONS, LOAD),
-    HARMLESS("use_mmap", OPTIONS, LOAD),
-    HARMLESS("use_mlock", OPTIONS, LOAD),
-    HARMLESS("embedding_only", OPTIONS, LOAD),
-    HARMLESS("num_thread", OPTIONS, LOAD),
-    READ("role", OLLAMA_MESSAGE),
-    READ("content", OLLAMA_MESSAGE),
-    READ("thinking", OLLAMA_MESSAGE),
-    READ("images", OLLAMA_MESSAGE),
-    READ("tool_calls", OLLAMA_MESSAGE),
-    READ("tool_name", OLLAMA_MESSAGE),
-    READ("tool_call_id", OLLAMA_MESSAGE),
 
     // Read.
     READ("model", ALL),
@@ -640,14 +433,14 @@ const struct field_rule field_rules[] = {
     HARMLESS("use_mmap", ALL, LOAD),
     HARMLESS("num_thread", ALL, LOAD),
     HARMLESS("draft_num_predict", ALL, LOAD),
+    {0},
 };
 // clang-format on
-const size_t num_field_rules = sizeof field_rules / sizeof field_rules[0];
 
-const struct field_rule *field_rule_find(const char *name, unsigned where) {
-    for (size_t i = 0; i < num_field_rules; i++)
-        if ((field_rules[i].where & where) && strcmp(field_rules[i].name, name) == 0)
-            return &field_rules[i];
+const struct field_rule *field_rule_find(const struct field_rule *rules, const char *name, unsigned where) {
+    for (const struct field_rule *rule = rules; rule->name; rule++)
+        if ((rule->where & where) && strcmp(rule->name, name) == 0)
+            return rule;
     return NULL;
 }
 

@@ -222,7 +222,7 @@ static bool add_members(const struct served_model *m, struct chat_arena *a, stru
     const char *key;
     json_t *v;
     json_object_foreach((json_t *)message, key, v) {
-        const struct field_rule *rule = field_rule_find(key, OPENAI_MESSAGE);
+        const struct field_rule *rule = field_rule_find(field_rules, key, OPENAI_MESSAGE);
         char param[80];
         snprintf(param, sizeof param, "messages[%zu].%.40s", i, key);
         if (json_is_null(v) || (rule && rule->fate == FIELD_READ))
@@ -479,7 +479,8 @@ static bool render_messages(const struct served_model *m, const json_t *root, bo
         return api_fail(e, 400, "invalid_type", "messages",
                         "'messages' must be a list of at least one message.");
     const json_t *tools = field_get(root, "tools");
-    if (tools && !json_is_array(tools) && !field_rule_has(field_rule_find("tools", OPENAI_CHAT), tools))
+    if (tools && !json_is_array(tools) &&
+        !field_rule_has(field_rule_find(field_rules, "tools", OPENAI_CHAT), tools))
         return api_fail(e, 400, "invalid_type", "tools", "'tools' must be a list.");
     struct chat_arena *a = out->arena = chat_arena_new();
     if (!a)

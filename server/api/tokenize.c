@@ -23,6 +23,8 @@ static const struct field fields[] = {
     {"with_pieces", F_BOOL, 0, 0, false, AT(with_pieces)},
 };
 enum { NUM_FIELDS = sizeof fields / sizeof fields[0] };
+static const struct field_names tokenize_names = {field_rules, TOKENIZE_BODY, fields_inside_messages};
+static const struct field_names detokenize_names = {field_rules, DETOKENIZE_BODY, NULL};
 
 static const json_t *read_text(const json_t *root, const char **name, struct api_error *e) {
     const json_t *prompt = field_get(root, "prompt"), *content = field_get(root, "content");
@@ -122,9 +124,9 @@ bool tokenize_response(const struct served_model *m, const char *body, size_t le
     json_t *root = body_load(body, len, e);
     struct tokenize q = {.parse_special = true, .add_generation_prompt = true};
     struct token_buf ids = {0};
-    bool ok = root && fields_refuse(root, TOKENIZE_BODY, e) &&
+    bool ok = root && fields_refuse(root, &tokenize_names, e) &&
               (field_get(root, "messages") ? encode_messages : encode_text)(m, root, &q, &ids, e);
-    if (fields_tell_ignored(ignored, m, root, TOKENIZE_BODY, ok, e))
+    if (fields_tell_ignored(ignored, m, root, &tokenize_names, ok, e))
         write_tokens(out, m, &ids, &q);
     token_buf_free(&ids);
     json_decref(root);
@@ -179,7 +181,7 @@ bool detokenize_response(const struct served_model *m, const char *body, size_t 
     json_t *root = body_load(body, len, e);
     struct buf text = {0};
     bool ok = root && decode_body(m, root, &text, e);
-    if (fields_tell_ignored(ignored, m, root, DETOKENIZE_BODY, ok, e)) {
+    if (fields_tell_ignored(ignored, m, root, &detokenize_names, ok, e)) {
         out->failed |= text.failed;
         buf_lit(out, "{\"prompt\":"); // vLLM
         json_quote(out, text.data, text.len);

@@ -19,6 +19,8 @@ bool anthropic_rewrite(json_t *chat, const struct served_model *m, const json_t 
 // are to be seen.
 bool anthropic_rewrite_tools(json_t *chat, const json_t *tools, const json_t *referenced,
                              struct api_error *e);
+// Whether a tool of that type runs on Anthropic's servers: here it is left out, and told.
+bool anthropic_tool_is_hosted(const char *type);
 bool anthropic_rewrite_choice(json_t *chat, const json_t *choice, struct api_error *e);
 // parse() of the dialect (anthropic_request.c).
 bool anthropic_parse(struct completion_request *r, const struct served_model *m, const char *body, size_t len,

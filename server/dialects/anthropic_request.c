@@ -2,6 +2,7 @@
 // and messages of role `tool`. Consecutive messages of one role are one.
 #include "anthropic.h"
 
+#include "api/field_rows.h"
 #include "api/messages.h"
 #include "api/rewrite.h"
 #include "api/structured.h"
@@ -11,7 +12,101 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const struct openai_api api = {.bit = ANTHROPIC_BODY};
+// ---- names
+
+// Of a body; of messages[]; of messages[].content[] and system[]; of tools[].
+enum { ANTHROPIC = 1, TURN = 2, BLOCK = 4, TOOL = 8 };
+// clang-format off
+static const struct field_rule rules[] = {
+    READ("model", ANTHROPIC),
+    READ("messages", ANTHROPIC),
+    READ("system", ANTHROPIC),
+    READ("max_tokens", ANTHROPIC),
+    READ("temperature", ANTHROPIC),
+    READ("top_p", ANTHROPIC),
+    READ("top_k", ANTHROPIC),
+    READ("stream", ANTHROPIC),
+    READ("tools", ANTHROPIC),
+    READ("tool_choice", ANTHROPIC),
+    READ("thinking", ANTHROPIC),
+    READ("output_config", ANTHROPIC),
+    READ("output_format", ANTHROPIC),
+    READ("context_management", ANTHROPIC),
+    ALIAS("stop_sequences", ANTHROPIC, "stop", NULL),
+    REFUSED("container", ANTHROPIC, EMPTY),
+    REFUSED("mcp_servers", ANTHROPIC, EMPTY),
+    REFUSED("fallbacks", ANTHROPIC, EMPTY),
+    HARMLESS("metadata", ANTHROPIC, LABEL),
+    HARMLESS("service_tier", ANTHROPIC, ROUTE),
+    HARMLESS("inference_geo", ANTHROPIC, ROUTE),
+    HARMLESS("speed", ANTHROPIC, CACHE),
+    HARMLESS("cache_control", ANTHROPIC | BLOCK | TOOL, CACHE),
+    READ("role", TURN),
+    READ("content", TURN),
+    READ("type", BLOCK),
+    READ("text", BLOCK),
+    READ("thinking", BLOCK),
+    READ("data", BLOCK),
+    READ("id", BLOCK),
+    READ("name", BLOCK),
+    READ("input", BLOCK),
+    READ("tool_use_id", BLOCK),
+    READ("content", BLOCK),
+    READ("is_error", BLOCK),
+    READ("tool_name", BLOCK),
+    HARMLESS("signature", BLOCK, LABEL),
+    HARMLESS("citations", BLOCK, LABEL),
+    HARMLESS("caller", BLOCK, LABEL),
+    READ("type", TOOL),
+    READ("name", TOOL),
+    READ("description", TOOL),
+    READ("input_schema", TOOL),
+    READ("strict", TOOL),
+    READ("defer_loading", TOOL),
+    READ("allowed_callers", TOOL),
+    HARMLESS("eager_input_streaming", TOOL, CHUNK),
+    HARMLESS("max_characters", TOOL, CHUNK),
+    HARMLESS("input_examples", TOOL, LABEL),
+    {0},
+};
+// clang-format on
+
+// `high` is the default effort.
+static bool add_wishes(char *list, const struct served_model *m, const json_t *root) {
+    const json_t *config = json_object_get(root, "output_config"),
+                 *effort = json_object_get(config, "effort");
+    const char *kind = json_name(json_object_get(json_object_get(root, "thinking"), "type")),
+               *word = json_name(effort);
+    bool asks = kind && strcmp(kind, "enabled") == 0 && !rewrite_can_reason(m);
+    return ((word && strcmp(word, "high") == 0) ||
+            fields_add_effort(list, m, effort, "output_config.effort")) &&
+           (!asks || ignored_add(list, "", "thinking")) &&
+           (!field_get(config, "task_budget") || ignored_add(list, "output_config.", "task_budget"));
+}
+
+static void find_ignored_inside(char *list, const struct served_model *m, const json_t *root) {
+    const json_t *system = json_object_get(root, "system"), *tools = json_object_get(root, "tools"),
+                 *messages = json_object_get(root, "messages");
+    bool room = add_wishes(list, m, root);
+    for (size_t i = 0; i < json_array_size(system) && room; i++)
+        room = fields_add_ignored(list, m, json_array_get(system, i), rules, BLOCK, "system[].");
+    for (size_t i = 0; i < json_array_size(tools) && room; i++) {
+        const json_t *tool = json_array_get(tools, i);
+        const char *type = json_name(json_object_get(tool, "type"));
+        room = type && anthropic_tool_is_hosted(type)
+                   ? ignored_add(list, "tools.", type)
+                   : fields_add_ignored(list, m, tool, rules, TOOL, "tools[].");
+    }
+    for (size_t i = 0; i < json_array_size(messages) && room; i++) {
+        const json_t *message = json_array_get(messages, i), *blocks = json_object_get(message, "content");
+        room = fields_add_ignored(list, m, message, rules, TURN, "messages[].");
+        for (size_t k = 0; k < json_array_size(blocks) && room; k++)
+            room =
+                fields_add_ignored(list, m, json_array_get(blocks, k), rules, BLOCK, "messages[].content[].");
+    }
+}
+
+static const struct openai_api api = {.names = {rules, ANTHROPIC, find_ignored_inside}};
 
 // ---- blocks
 
@@ -248,7 +343,7 @@ static bool read_prefill(json_t *chat, json_t *messages, struct api_error *e) {
 
 // ---- reasoning
 
-// That a model which never reasons is asked to is told (field_rules.c).
+// That a model which never reasons is asked to is told.
 static bool read_thinking(json_t *chat, const struct served_model *m, const json_t *thinking, bool *hides,
                           struct api_error *e) {
     const char *type = json_name(field_get(thinking, "type")),
@@ -354,7 +449,7 @@ static bool read_body(struct completion_request *r, const struct served_model *m
     bool ok = root && (chat || api_fail_memory(e));
     if (ok && !counts && !field_get(root, "max_tokens"))
         ok = api_fail(e, 400, "missing_required_parameter", "max_tokens", "'max_tokens' is missing.");
-    ok = ok && fields_refuse(root, ANTHROPIC_BODY, e) && anthropic_rewrite(chat, m, root, &extras, e) &&
+    ok = ok && fields_refuse(root, &api.names, e) && anthropic_rewrite(chat, m, root, &hides, e) &&
          openai_chat_read(r, m, chat, e) &&
          (counts || openai_check_room(m, r->max_tokens, r->base.prompts[0].len, "messages", e));
     json_decref(chat);

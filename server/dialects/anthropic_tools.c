@@ -1,8 +1,7 @@
 // Tools of the Messages API as functions of a chat: the client's own, and those whose schema Anthropic publishes and the client
-// runs. Tools that Anthropic's servers run are left out, and told (field_rules.c).
+// runs. Tools that Anthropic's servers run are left out, and told.
 #include "anthropic.h"
 
-#include "api/field_table.h"
 #include "api/rewrite.h"
 #include "openai.h"
 
@@ -67,6 +66,15 @@ static json_t *schema_of(const struct typed_tool *t) {
     json_decref(words);
     json_decref(commands);
     return json_pack("{s:s, s:o, s:o}", "type", "object", "properties", properties, "required", required);
+}
+
+bool anthropic_tool_is_hosted(const char *type) {
+    static const char *const begins[] = {"web_search_", "web_fetch_", "code_execution_",
+                                         "advisor_",    "computer_",  "tool_search_tool_"};
+    for (size_t i = 0; i < sizeof begins / sizeof *begins; i++)
+        if (strncmp(type, begins[i], strlen(begins[i])) == 0)
+            return true;
+    return false;
 }
 
 static const struct typed_tool *find_typed(const char *type) {

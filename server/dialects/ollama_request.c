@@ -2,6 +2,7 @@
 // clients load a model, becomes one for no output.
 #include "ollama.h"
 
+#include "api/field_rows.h"
 #include "api/infill.h"
 #include "api/messages.h"
 #include "api/rewrite.h"
@@ -12,7 +13,109 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const struct openai_api chat_api = {.bit = OLLAMA_CHAT}, generate_api = {.bit = OLLAMA_GENERATE};
+// ---- names
+
+// Of the bodies of /api/chat, /api/generate, and of both; of those for vectors; of options; of messages[].
+enum {
+    OLLAMA_CHAT = 1,
+    OLLAMA_GENERATE = 2,
+    OLLAMA = OLLAMA_CHAT | OLLAMA_GENERATE,
+    VECTOR = 4,
+    OPTIONS = 8,
+    OLLAMA_MESSAGE = 16,
+};
+// clang-format off
+static const struct field_rule rules[] = {
+    READ("model", OLLAMA | VECTOR),
+    READ("stream", OLLAMA),
+    READ("options", OLLAMA),
+    READ("format", OLLAMA),
+    READ("think", OLLAMA),
+    READ("logprobs", OLLAMA),
+    READ("top_logprobs", OLLAMA),
+    READ("messages", OLLAMA_CHAT),
+    READ("tools", OLLAMA_CHAT),
+    READ("prompt", OLLAMA_GENERATE),
+    READ("suffix", OLLAMA_GENERATE),
+    READ("system", OLLAMA_GENERATE),
+    READ("context", OLLAMA_GENERATE),
+    READ("raw", OLLAMA_GENERATE),
+    READ("input", VECTOR),
+    READ("prompt", VECTOR),
+    READ("truncate", VECTOR),
+    READ("dimensions", VECTOR),
+    REFUSED("images", OLLAMA_GENERATE, EMPTY),
+    REFUSED("template", OLLAMA_GENERATE, EMPTY),
+    REFUSED("truncate", OLLAMA, OFF ", true"),
+    HARMLESS("shift", OLLAMA, SHIFT),
+    HARMLESS("keep_alive", OLLAMA | VECTOR, LOAD),
+    HARMLESS("options", VECTOR, SWITCH),
+    READ("num_ctx", OPTIONS),
+    READ("num_predict", OPTIONS),
+    READ("temperature", OPTIONS),
+    READ("top_k", OPTIONS),
+    READ("top_p", OPTIONS),
+    READ("min_p", OPTIONS),
+    READ("typical_p", OPTIONS),
+    READ("repeat_penalty", OPTIONS),
+    READ("presence_penalty", OPTIONS),
+    READ("frequency_penalty", OPTIONS),
+    READ("mirostat", OPTIONS),
+    READ("mirostat_tau", OPTIONS),
+    READ("mirostat_eta", OPTIONS),
+    READ("seed", OPTIONS),
+    READ("stop", OPTIONS),
+    READ("repeat_last_n", OPTIONS),
+    REFUSED("tfs_z", OPTIONS, EMPTY ", 1"),
+    REFUSED("penalize_newline", OPTIONS, EMPTY ", true"),
+    HARMLESS("num_keep", OPTIONS, SHIFT),
+    HARMLESS("numa", OPTIONS, LOAD),
+    HARMLESS("num_batch", OPTIONS, LOAD),
+    HARMLESS("num_gpu", OPTIONS, LOAD),
+    HARMLESS("main_gpu", OPTIONS, LOAD),
+    HARMLESS("low_vram", OPTIONS, LOAD),
+    HARMLESS("f16_kv", OPTIONS, LOAD),
+    HARMLESS("logits_all", OPTIONS, LOAD),
+    HARMLESS("vocab_only", OPTIONS, LOAD),
+    HARMLESS("use_mmap", OPTIONS, LOAD),
+    HARMLESS("use_mlock", OPTIONS, LOAD),
+    HARMLESS("embedding_only", OPTIONS, LOAD),
+    HARMLESS("num_thread", OPTIONS, LOAD),
+    READ("role", OLLAMA_MESSAGE),
+    READ("content", OLLAMA_MESSAGE),
+    READ("thinking", OLLAMA_MESSAGE),
+    READ("images", OLLAMA_MESSAGE),
+    READ("tool_calls", OLLAMA_MESSAGE),
+    READ("tool_name", OLLAMA_MESSAGE),
+    READ("tool_call_id", OLLAMA_MESSAGE),
+    {0},
+};
+// clang-format on
+
+// A context longer than the server's, and a penalty of the last tokens alone: ours counts all.
+static void find_ignored_options(char *list, const struct served_model *m, const json_t *root) {
+    const json_t *options = json_object_get(root, "options"),
+                 *penalty = json_object_get(options, "repeat_penalty");
+    fields_add_effort(list, m, json_object_get(root, "think"), "think");
+    fields_add_ignored(list, m, options, rules, OPTIONS, "options.");
+    if (json_integer_value(json_object_get(options, "num_ctx")) > m->max_model_len)
+        ignored_add(list, "options.", "num_ctx");
+    if (json_integer_value(json_object_get(options, "repeat_last_n")) > 0 && json_is_number(penalty) &&
+        json_number_value(penalty) != 1)
+        ignored_add(list, "options.", "repeat_last_n");
+}
+
+static void find_ignored_inside(char *list, const struct served_model *m, const json_t *root) {
+    const json_t *messages = json_object_get(root, "messages");
+    bool room = true;
+    find_ignored_options(list, m, root);
+    for (size_t i = 0; i < json_array_size(messages) && room; i++)
+        room = fields_add_ignored(list, m, json_array_get(messages, i), rules, OLLAMA_MESSAGE, "messages[].");
+}
+
+static const struct openai_api chat_api = {.names = {rules, OLLAMA_CHAT, find_ignored_inside}},
+                               generate_api = {.names = {rules, OLLAMA_GENERATE, find_ignored_options}};
+static const struct field_names vector_names = {rules, VECTOR, NULL}, option_names = {rules, OPTIONS, NULL};
 
 static const char *const options[] = {"num_predict",
                                       "temperature",
@@ -46,7 +149,7 @@ const char *ollama_model(const struct served_model *m, const json_t *root, struc
 
 // ---- options
 
-// Clients ask for a context of their own liking: a longer one than the server's is the server's, and told (field_rules.c).
+// Clients ask for a context of their own liking: a longer one than the server's is the server's, and told.
 static bool check_integer(const json_t *given, const char *name, json_int_t least, struct api_error *e) {
     const json_t *v = field_get(given, name);
     char param[48];
@@ -68,7 +171,7 @@ static bool rewrite_options(json_t *out, const json_t *given, struct api_error *
         return true;
     if (!json_is_object(given))
         return api_fail(e, 400, "invalid_type", "options", "'options' must be an object.");
-    if (!fields_refuse(given, OLLAMA_OPTIONS, e)) {
+    if (!fields_refuse(given, &option_names, e)) {
         name_option(e);
         return false;
     }
@@ -115,9 +218,9 @@ static bool rewrite_format(json_t *out, const json_t *format, struct api_error *
                        e);
 }
 
-static bool rewrite_shared(json_t *out, const struct served_model *m, const json_t *root, unsigned bit,
-                           struct api_error *e) {
-    const char *model = fields_refuse(root, bit, e) ? ollama_model(m, root, e) : NULL;
+static bool rewrite_shared(json_t *out, const struct served_model *m, const json_t *root,
+                           const struct openai_api *api, struct api_error *e) {
+    const char *model = fields_refuse(root, &api->names, e) ? ollama_model(m, root, e) : NULL;
     const json_t *stream = json_object_get(root, "stream");
     return model && rewrite_set(out, "model", json_string(model), e) &&
            rewrite_set(out, "stream",
@@ -246,7 +349,7 @@ bool ollama_parse_chat(struct completion_request *r, const struct served_model *
     const json_t *messages = field_get(root, "messages");
     bool loads = !messages || (json_is_array(messages) && json_array_size(messages) == 0);
     *r = (struct completion_request){0};
-    bool ok = root && (chat || api_fail_memory(e)) && rewrite_shared(chat, m, root, OLLAMA_CHAT, e) &&
+    bool ok = root && (chat || api_fail_memory(e)) && rewrite_shared(chat, m, root, &chat_api, e) &&
               rewrite_think(chat, m, field_get(root, "think"), e) && read_log(chat, root, e);
     if (ok && loads) {
         ok = openai_completions_read(r, m, json_incref(chat), read_nothing, 0, e);
@@ -346,7 +449,7 @@ bool ollama_parse_generate(struct completion_request *r, const struct served_mod
                            size_t len, struct api_error *e) {
     json_t *root = body_load(body, len, e), *out = json_object();
     *r = (struct completion_request){0};
-    bool ok = root && (out || api_fail_memory(e)) && rewrite_shared(out, m, root, OLLAMA_GENERATE, e) &&
+    bool ok = root && (out || api_fail_memory(e)) && rewrite_shared(out, m, root, &generate_api, e) &&
               read_generate(r, m, out, root, e);
     json_decref(out);
     r->continuous_usage = true;
@@ -366,7 +469,7 @@ static bool parse_vectors(struct vector_request *r, const struct served_model *m
     const json_t *cuts = field_get(root, "truncate");
     const char *model = NULL;
     *r = (struct vector_request){0};
-    bool ok = root && (out || api_fail_memory(e)) && fields_refuse(root, OLLAMA_EMBED, e) &&
+    bool ok = root && (out || api_fail_memory(e)) && fields_refuse(root, &vector_names, e) &&
               (model = ollama_model(m, root, e)) && rewrite_set(out, "model", json_string(model), e) &&
               rewrite_copy(out, "input", root, name, e) &&
               rewrite_copy(out, "dimensions", root, "dimensions", e);
@@ -377,7 +480,7 @@ static bool parse_vectors(struct vector_request *r, const struct served_model *m
     json_decref(out);
     if (!ok && strncmp(e->param, "input", 5) == 0)
         snprintf(e->param, sizeof e->param, "%s", name);
-    return vectors_parse_end(r, m, root, OLLAMA_EMBED, ok, e);
+    return vectors_parse_end(r, m, root, &vector_names, ok, e);
 }
 
 bool ollama_parse_embed(struct vector_request *r, const struct served_model *m, const char *body, size_t len,

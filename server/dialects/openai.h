@@ -14,7 +14,7 @@ extern const struct vector_dialect cohere_rerank, vllm_score; // rerank.c
 
 // What one of the APIs has of its own.
 struct openai_api {
-    unsigned bit;               // of field_table.h
+    struct field_names names;
     const struct field *fields; // into struct completion_request
     int num_fields;
     const struct field *own_fields; // into the API's own struct
@@ -77,12 +77,12 @@ bool openai_completions_read(struct completion_request *r, const struct served_m
 // parse() of /v1/embeddings from a body's object, which it frees; NULL: e says why there is none.
 bool openai_embeddings_read(struct vector_request *r, const struct served_model *m, json_t *root,
                             struct api_error *e);
-// What all requests for vectors have: the model, fields of a table into r, labels; whose other names are those of `where`
-// (field_table.h). And openai_parse_end() for them.
+// What all requests for vectors have: the model, fields of a table into r, labels; and names that are refused. And openai_parse_end() for them.
 bool vectors_read_shared(struct vector_request *r, const struct served_model *m, const json_t *root,
-                         const struct field *fields, int num_fields, unsigned where, struct api_error *e);
-bool vectors_parse_end(struct vector_request *r, const struct served_model *m, json_t *root, unsigned where,
-                       bool ok, struct api_error *e);
+                         const struct field *fields, int num_fields, const struct field_names *names,
+                         struct api_error *e);
+bool vectors_parse_end(struct vector_request *r, const struct served_model *m, json_t *root,
+                       const struct field_names *names, bool ok, struct api_error *e);
 
 // ---- out
 

@@ -36,8 +36,8 @@ static const struct field fields[] = {
      offsetof(struct completion_request, reasoning_budget)},
 };
 #define COUNT(table) (sizeof(table) / sizeof(table)[0])
-#define API(bit)                                                                                             \
-    { bit, fields, COUNT(fields), own_fields, COUNT(own_fields) }
+#define API(where)                                                                                           \
+    { {field_rules, where, fields_inside_chat}, fields, COUNT(fields), own_fields, COUNT(own_fields) }
 static const struct openai_api completes = API(OPENAI_CHAT), renders = API(TEMPLATE_BODY);
 
 // Whether reasoning is told apart, and whether the output has any form that must be read.

@@ -19,7 +19,9 @@ static const struct field fields[] = {
     {"echo", F_BOOL, 0, 0, false, AT(echo)},
     {"add_special_tokens", F_BOOL, 0, 0, false, AT(add_special)},
 };
-static const struct openai_api api = {OPENAI_COMPLETIONS, fields, sizeof fields / sizeof fields[0], NULL, 0};
+static const struct openai_api api = {.names = {field_rules, OPENAI_COMPLETIONS, fields_inside_options},
+                                      .fields = fields,
+                                      .num_fields = sizeof fields / sizeof fields[0]};
 
 // `where` names the prompt in messages; the param of errors is always the field.
 static bool add_ids(struct token_buf *out, const struct completion_request *r, const struct served_model *m,

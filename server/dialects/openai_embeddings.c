@@ -1,4 +1,5 @@
 // /v1/embeddings: texts or ids in, a vector of each out.
+#include "api/field_rows.h"
 #include "openai.h"
 
 #include <limits.h>
@@ -21,6 +22,25 @@ static const struct field fields[] = {
     {"priority", F_INT, -INT_TOP, INT_TOP, false, AT(base.priority)},
 };
 enum { NUM_FIELDS = sizeof fields / sizeof fields[0] };
+
+enum { EMBED = 1 };
+// clang-format off
+static const struct field_rule rules[] = {
+    READ("model", EMBED),
+    READ("input", EMBED),
+    READ("encoding_format", EMBED),
+    READ("dimensions", EMBED),
+    READ("truncate_prompt_tokens", EMBED),
+    READ("add_special_tokens", EMBED),
+    READ("normalize", EMBED),
+    READ("priority", EMBED),
+    READ("cache_salt", EMBED),
+    READ("request_id", EMBED),
+    READ("user", EMBED),
+    {0},
+};
+// clang-format on
+static const struct field_names names = {rules, EMBED, NULL};
 
 static bool read_format(struct vector_request *r, const struct served_model *m, const json_t *root,
                         struct api_error *e) {
@@ -75,22 +95,23 @@ static bool check_inputs(struct vector_request *r, const struct served_model *m,
 bool openai_embeddings_read(struct vector_request *r, const struct served_model *m, json_t *root,
                             struct api_error *e) {
     *r = (struct vector_request){.add_special = true, .truncate = INT_MAX, .normalize = !m->raw_vectors};
-    bool ok = vectors_read_shared(r, m, root, fields, NUM_FIELDS, OPENAI_EMBEDDINGS, e) &&
-              read_format(r, m, root, e) && read_inputs(r, m, root, e) && check_inputs(r, m, e);
-    return vectors_parse_end(r, m, root, OPENAI_EMBEDDINGS, ok, e);
+    bool ok = vectors_read_shared(r, m, root, fields, NUM_FIELDS, &names, e) && read_format(r, m, root, e) &&
+              read_inputs(r, m, root, e) && check_inputs(r, m, e);
+    return vectors_parse_end(r, m, root, &names, ok, e);
 }
 
 bool vectors_read_shared(struct vector_request *r, const struct served_model *m, const json_t *root,
-                         const struct field *own, int num_own, unsigned where, struct api_error *e) {
+                         const struct field *own, int num_own, const struct field_names *wanted,
+                         struct api_error *e) {
     return root && (r->base.model = field_model(m, root, &r->base.lora, e)) &&
-           fields_read(r, own, num_own, root, e) && fields_refuse(root, where, e) &&
+           fields_read(r, own, num_own, root, e) && fields_refuse(root, wanted, e) &&
            openai_check_priority(&r->base, m, e) && openai_read_labels(&r->base, root, e);
 }
 
-bool vectors_parse_end(struct vector_request *r, const struct served_model *m, json_t *root, unsigned where,
-                       bool ok, struct api_error *e) {
+bool vectors_parse_end(struct vector_request *r, const struct served_model *m, json_t *root,
+                       const struct field_names *wanted, bool ok, struct api_error *e) {
     char ignored[IGNORED_SIZE];
-    ok = fields_tell_ignored(ignored, m, root, where, ok, e);
+    ok = fields_tell_ignored(ignored, m, root, wanted, ok, e);
     if (!ok)
         vector_request_free(r);
     memcpy(r->base.ignored, ignored, sizeof ignored);

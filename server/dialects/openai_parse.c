@@ -75,10 +75,9 @@ static bool apply_alias(json_t *root, const struct field_rule *alias, json_t *gi
     return json_object_set_new(root, alias->word, v) == 0 || api_fail_memory(e);
 }
 
-static bool apply_aliases(json_t *root, unsigned api, struct api_error *e) {
-    for (size_t i = 0; i < num_field_rules; i++) {
-        const struct field_rule *rule = &field_rules[i];
-        bool here = rule->fate == FIELD_ALIAS && (rule->where & api);
+static bool apply_aliases(json_t *root, const struct field_names *names, struct api_error *e) {
+    for (const struct field_rule *rule = names->rules; rule->name; rule++) {
+        bool here = rule->fate == FIELD_ALIAS && (rule->where & names->where);
         json_t *v = here ? json_object_get(root, rule->name) : NULL;
         if (v && !json_is_null(v) && !apply_alias(root, rule, v, e))
             return false;
@@ -87,10 +86,9 @@ static bool apply_aliases(json_t *root, unsigned api, struct api_error *e) {
 }
 
 // An error of a field whose value came by another name speaks of that name.
-static void name_alias(const json_t *root, unsigned api, struct api_error *e) {
-    for (size_t i = 0; i < num_field_rules; i++) {
-        const struct field_rule *rule = &field_rules[i];
-        size_t n = rule->fate == FIELD_ALIAS && (rule->where & api) ? strlen(rule->word) : 0;
+static void name_alias(const json_t *root, const struct field_names *names, struct api_error *e) {
+    for (const struct field_rule *rule = names->rules; rule->name; rule++) {
+        size_t n = rule->fate == FIELD_ALIAS && (rule->where & names->where) ? strlen(rule->word) : 0;
         if (!n || strncmp(e->param, rule->word, n) != 0 || (e->param[n] && e->param[n] != '[') ||
             !field_get(root, rule->name))
             continue;
@@ -110,13 +108,13 @@ bool openai_check_priority(const struct api_request *r, const struct served_mode
 
 bool openai_read_fields(struct completion_request *r, const struct served_model *m, json_t *root,
                         const struct openai_api *api, void *own, struct api_error *e) {
-    if (!apply_aliases(root, api->bit, e) || !(r->base.model = field_model(m, root, &r->base.lora, e)) ||
+    if (!apply_aliases(root, &api->names, e) || !(r->base.model = field_model(m, root, &r->base.lora, e)) ||
         !fields_read(r, fields, NUM_FIELDS, root, e) ||
         !fields_read(r, api->fields, api->num_fields, root, e) ||
         !fields_read(own, api->own_fields, api->num_own_fields, root, e))
         return false;
     r->has_seed = field_get(root, "seed") && r->seed != -1; // -1: any (vLLM, llama.cpp)
-    return openai_check_priority(&r->base, m, e) && fields_refuse(root, api->bit, e);
+    return openai_check_priority(&r->base, m, e) && fields_refuse(root, &api->names, e);
 }
 
 // ---- stops and bias
@@ -319,7 +317,7 @@ struct completion_request openai_defaults(const struct served_model *m) {
 bool openai_parse_end(struct completion_request *r, const struct served_model *m, json_t *root,
                       const struct openai_api *api, bool ok, struct api_error *e) {
     char ignored[IGNORED_SIZE];
-    ok = fields_tell_ignored(ignored, m, root, api->bit, ok, e);
+    ok = fields_tell_ignored(ignored, m, root, &api->names, ok, e);
     if (ok) {
         if (r->sampling.temperature < 1e-5f)
             r->sampling.temperature = 0;
@@ -331,7 +329,7 @@ bool openai_parse_end(struct completion_request *r, const struct served_model *m
         r->sampling.prompt_logprobs = most >= 0;
         r->sampling.num_prompt_logprobs = most > 0 ? most : 0;
     } else {
-        name_alias(root, api->bit, e);
+        name_alias(root, &api->names, e);
         completion_request_free(r);
     }
     memcpy(r->base.ignored, ignored, sizeof ignored);

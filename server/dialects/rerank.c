@@ -1,4 +1,5 @@
 // /v1/rerank (Cohere's and Jina's form) and /v1/score (vLLM's): pairs of texts in, a score of each out.
+#include "api/field_rows.h"
 #include "jinja/chat.h"
 #include "openai.h"
 #include "text.h"
@@ -23,6 +24,27 @@ static const struct field fields[] = {
     {"priority", F_INT, -INT_TOP, INT_TOP, false, AT(base.priority)},
 };
 enum { FIRST_OF_SCORE = 2, NUM_FIELDS = sizeof fields / sizeof fields[0] };
+
+enum { RERANK = 1, SCORE = 2 };
+// clang-format off
+static const struct field_rule rules[] = {
+    READ("model", RERANK | SCORE),
+    READ("query", RERANK),
+    READ("documents", RERANK),
+    READ("top_n", RERANK),
+    READ("return_documents", RERANK),
+    READ("text_1", SCORE),
+    READ("text_2", SCORE),
+    READ("use_activation", RERANK | SCORE),
+    READ("truncate_prompt_tokens", RERANK | SCORE),
+    READ("priority", RERANK | SCORE),
+    READ("cache_salt", RERANK | SCORE),
+    READ("request_id", RERANK | SCORE),
+    READ("user", RERANK | SCORE),
+    {0},
+};
+// clang-format on
+static const struct field_names rerank_names = {rules, RERANK, NULL}, score_names = {rules, SCORE, NULL};
 
 // A text, or an object with one (Cohere, Jina). NULL: neither.
 static const json_t *text_of(const json_t *v) {
@@ -214,8 +236,8 @@ static bool parse_rerank(struct vector_request *r, const struct served_model *m,
     json_t *root = body_load(body, len, e);
     *r = defaults();
     bool ok =
-        vectors_read_shared(r, m, root, fields, NUM_FIELDS, OPENAI_RERANK, e) && read_ranking(r, m, root, e);
-    return vectors_parse_end(r, m, root, OPENAI_RERANK, ok, e);
+        vectors_read_shared(r, m, root, fields, NUM_FIELDS, &rerank_names, e) && read_ranking(r, m, root, e);
+    return vectors_parse_end(r, m, root, &rerank_names, ok, e);
 }
 
 static bool parse_score(struct vector_request *r, const struct served_model *m, const char *body, size_t len,
@@ -223,9 +245,9 @@ static bool parse_score(struct vector_request *r, const struct served_model *m, 
     json_t *root = body_load(body, len, e);
     *r = defaults();
     bool ok = vectors_read_shared(r, m, root, fields + FIRST_OF_SCORE, NUM_FIELDS - FIRST_OF_SCORE,
-                                  OPENAI_SCORE, e) &&
+                                  &score_names, e) &&
               read_scores(r, m, root, e);
-    return vectors_parse_end(r, m, root, OPENAI_SCORE, ok, e);
+    return vectors_parse_end(r, m, root, &score_names, ok, e);
 }
 
 // ---- out

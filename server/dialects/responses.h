@@ -28,6 +28,8 @@ void responses_write_items(struct buf *b, const char *id, const struct buf *item
 
 // ---- tools (responses_tools.c)
 
+// Whether a tool of that type runs on OpenAI's servers: here it is left out, and told.
+bool responses_tool_is_hosted(const char *type);
 // The tools of a chat (a new list), of those of a body, which may be NULL. NULL: e says why not. *foreign: in any case an
 // object {NAME: {"name", "namespace"?, "custom"}} of those that the client knows otherwise than as functions of that name,
 // which the caller frees.

@@ -1,5 +1,4 @@
 // Items of /v1/responses, in the words of a chat.
-#include "api/field_table.h"
 #include "responses.h"
 
 #include <limits.h>
@@ -238,7 +237,7 @@ static void repeat_tools(struct buf *b, const json_t *tools) {
     for (size_t i = 0; i < json_array_size(tools); i++) {
         const json_t *tool = json_array_get(tools, i);
         const char *type = json_name(field_get(tool, "type"));
-        if (!type || tool_is_hosted(type))
+        if (!type || responses_tool_is_hosted(type))
             continue;
         buf_str(b, first ? "" : ",");
         first = false;

@@ -1,4 +1,5 @@
 // /v1/responses: items in, a response out. A body is put into the words of a chat and read as one.
+#include "api/field_rows.h"
 #include "api/rewrite.h"
 #include "api/structured.h"
 #include "responses.h"
@@ -12,7 +13,78 @@
 
 enum { MAX_METADATA = 16, MAX_METADATA_KEY = 64, MAX_METADATA_VALUE = 512 };
 
-static const struct openai_api api = {.bit = OPENAI_RESPONSES};
+// Names in objects of a body: of input[]; of input[].content[] and input[].output[]; of reasoning and of text.
+enum { ITEM = 1, ITEM_PART = 2, OPTION = 4 };
+// clang-format off
+static const struct field_rule item_rules[] = {
+    READ("type", ITEM | ITEM_PART),
+    READ("role", ITEM),
+    READ("content", ITEM),
+    READ("summary", ITEM),
+    READ("call_id", ITEM),
+    READ("name", ITEM),
+    READ("arguments", ITEM),
+    READ("input", ITEM),
+    READ("namespace", ITEM),
+    READ("output", ITEM),
+    HARMLESS("id", ITEM, LABEL),
+    HARMLESS("status", ITEM, LABEL),
+    HARMLESS("phase", ITEM, LABEL),
+    READ("text", ITEM_PART),
+    READ("refusal", ITEM_PART),
+    HARMLESS("annotations", ITEM_PART, LABEL),
+    HARMLESS("logprobs", ITEM_PART, LABEL),
+    HARMLESS("prompt_cache_breakpoint", ITEM_PART, CACHE),
+    READ("effort", OPTION),
+    READ("summary", OPTION),
+    READ("generate_summary", OPTION),
+    READ("context", OPTION),
+    READ("mode", OPTION),
+    READ("format", OPTION),
+    READ("verbosity", OPTION),
+    {0},
+};
+// clang-format on
+
+// What the response is asked for besides, and is not given.
+static bool add_wishes(char *list, const struct served_model *m, const json_t *root) {
+    const char *verbosity = json_name(json_object_get(json_object_get(root, "text"), "verbosity"));
+    const json_t *tools = json_object_get(root, "tools");
+    bool room = true;
+    for (size_t i = 0; i < json_array_size(tools) && room; i++) {
+        const char *type = json_name(json_object_get(json_array_get(tools, i), "type"));
+        room = !type || !responses_tool_is_hosted(type) || ignored_add(list, "tools.", type);
+    }
+    if (room && verbosity && strcmp(verbosity, "medium") != 0)
+        room = ignored_add(list, "", "text.verbosity");
+    if (room && json_is_true(json_object_get(root, "store")) && !m->store)
+        room = ignored_add(list, "", "store");
+    return room;
+}
+
+// Those of the items of the input, with what else is within objects.
+static void find_ignored_inside(char *list, const struct served_model *m, const json_t *root) {
+    static const char *const in[] = {"content", "output"};
+    const json_t *items = json_object_get(root, "input"), *reasoning = json_object_get(root, "reasoning");
+    fields_inside_options(list, m, root);
+    bool room = fields_add_ignored(list, m, reasoning, item_rules, OPTION, "reasoning.") &&
+                fields_add_effort(list, m, json_object_get(reasoning, "effort"), "reasoning.effort") &&
+                add_wishes(list, m, root) &&
+                fields_add_ignored(list, m, json_object_get(root, "text"), item_rules, OPTION, "text.");
+    for (size_t i = 0; i < json_array_size(items) && room; i++) {
+        const json_t *item = json_array_get(items, i);
+        room = fields_add_ignored(list, m, item, item_rules, ITEM, "input[].");
+        for (size_t n = 0; n < sizeof in / sizeof *in && room; n++) {
+            const json_t *parts = json_object_get(item, in[n]);
+            char where[24];
+            snprintf(where, sizeof where, "input[].%s[].", in[n]);
+            for (size_t k = 0; k < json_array_size(parts) && room; k++)
+                room = fields_add_ignored(list, m, json_array_get(parts, k), item_rules, ITEM_PART, where);
+        }
+    }
+}
+
+static const struct openai_api api = {.names = {field_rules, OPENAI_RESPONSES, find_ignored_inside}};
 
 // ---- fields of its own
 
@@ -228,9 +300,9 @@ static json_t *read_as_chat(json_t *root, const json_t *items, size_t first, jso
     json_t *chat = json_copy(root), *tools;
     for (size_t i = 0; i < sizeof own / sizeof *own; i++)
         json_object_del(chat, own[i]);
-    for (size_t i = 0; i < num_field_rules; i++) // these ask for nothing
-        if (field_rules[i].fate == FIELD_REFUSED && (field_rules[i].where & api.bit))
-            json_object_del(chat, field_rules[i].name);
+    for (const struct field_rule *rule = api.names.rules; rule->name; rule++) // these ask for nothing
+        if (rule->fate == FIELD_REFUSED && (rule->where & api.names.where))
+            json_object_del(chat, rule->name);
     bool ok = (chat || api_fail_memory(e)) && check_metadata(field_get(root, "metadata"), e) &&
               read_format(chat, field_get(root, "text"), e) && responses_read_choice(chat, e) &&
               read_include(chat, root, e) && read_reasoning(chat, field_get(root, "reasoning"), e) &&
@@ -251,7 +323,7 @@ static bool read_body(struct completion_request *r, const struct served_model *m
     bool keep = false;
     memcpy(tenant, r->base.tenant, sizeof tenant);
     *r = openai_defaults(m);
-    if (!root || !fields_refuse(root, api.bit, e) || !check_store(m, root, &keep, e))
+    if (!root || !fields_refuse(root, &api.names, e) || !check_store(m, root, &keep, e))
         return false;
     json_t *items = read_items(m, tenant, root, &first, e);
     json_t *foreign = NULL, *chat = items ? read_as_chat(root, items, first, &foreign, e) : NULL;

@@ -1,11 +1,30 @@
 // Tools of /v1/responses as functions of a chat, and back. A tool of a namespace is the function NAMESPACE__NAME; a custom one,
-// which takes a text, a function of one string. Tools that OpenAI's servers run are left out, and told (field_rules.c).
-#include "api/field_table.h"
+// which takes a text, a function of one string. Tools that OpenAI's servers run are left out, and told.
 #include "api/rewrite.h"
 #include "responses.h"
 
 #include <stdio.h>
 #include <string.h>
+
+bool responses_tool_is_hosted(const char *type) {
+    static const char *const types[] = {"web_search",
+                                        "web_search_preview",
+                                        "web_search_2025_08_26",
+                                        "image_generation",
+                                        "file_search",
+                                        "code_interpreter",
+                                        "mcp",
+                                        "computer",
+                                        "computer_use_preview",
+                                        "local_shell",
+                                        "shell",
+                                        "apply_patch",
+                                        "tool_search"};
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+        if (strcmp(type, types[i]) == 0)
+            return true;
+    return false;
+}
 
 // How the client knows the functions that are none for it: {NAME: {"name", "namespace"?, "custom"?}}.
 struct tool_reader {
@@ -105,7 +124,7 @@ static bool read_tool(struct tool_reader *rd, const json_t *tool, const char *na
     const char *type = json_name(field_get(tool, "type"));
     if (!json_is_object(tool) || !type)
         return api_fail(e, 400, "invalid_type", param, "A tool must be an object with a 'type'.");
-    if (tool_is_hosted(type))
+    if (responses_tool_is_hosted(type))
         return true;
     if (strcmp(type, "namespace") == 0 && !namespace)
         return read_namespace(rd, tool, param, e);
@@ -159,7 +178,7 @@ bool responses_read_choice(json_t *chat, struct api_error *e) {
     for (size_t i = 0; i < json_array_size(list); i++) {
         const json_t *tool = json_array_get(list, i);
         const char *type = json_name(field_get(tool, "type"));
-        if (!type || !tool_is_hosted(type))
+        if (!type || !responses_tool_is_hosted(type))
             json_array_append_new(some, chat_choice(tool));
     }
     return rewrite_set(chat, "tool_choice",

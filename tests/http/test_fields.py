@@ -66,8 +66,9 @@ def documented():
 
 
 def tabled():
-    """The same of field_table.c."""
-    text = (SERVER / "api/field_table.c").read_text()
+    """The same of field_table.c and of the tables in dialects."""
+    texts = [path.read_text() for path in sorted(SERVER.rglob("*.[ch]"))]
+    text = "".join(t for t in texts if re.search(r'^#include "(api/)?field_rows\.h"|^#define READ\(', t, re.M))
     defines = dict(re.findall(r"^#define (\w+) (\S.*)$", text, re.M))
     short = {"C": "completions", "CHAT": "chat", "RESPONSES": "responses", "ITEM": "item", "ITEM_PART": "item part", "OPTION": "option", "ANSWER": "chat", "MESSAGE": "message", "PART": "part", "STREAM": "stream_options", "EMBED": "embeddings", "RERANK": "rerank", "SCORE": "score",
              "TOKENIZE": "tokenize", "DETOKENIZE": "detokenize", "RENDER": "apply-template",
@@ -88,6 +89,7 @@ def tabled():
         num += 1
         places = places.replace("ALL", "C | CHATS").replace("CHATS", "CHAT | RESPONSES")
         for place in re.sub(r"\bOLLAMA\b", "OLLAMA_CHAT | OLLAMA_GENERATE", places).split(" | "):
+            assert (name, short[place]) not in rows, f"{name} twice"
             rows[name, short[place]] = (fate, literal(word) if word else None, json.loads(f"[{literal(values)}]"))
     assert num == len(re.findall(r"^    [A-Z]+\(", text, re.M)), "rows of another form"
     return rows

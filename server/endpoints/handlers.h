@@ -1,7 +1,7 @@
-// The handlers of routes.c but completions': each responds at once, or starts a job (job.h). Loop thread.
+// Handlers and jobs that routes.c names. A handler responds at once, on the loop thread.
 #pragma once
 
-#include "requests/app.h"
+#include "requests/job.h"
 
 void get_models(struct app *app, struct http_request *request);
 void get_model(struct app *app, struct http_request *request);
@@ -24,5 +24,4 @@ void get_ollama_ps(struct app *app, struct http_request *request);
 void post_ollama_show(struct app *app, struct http_request *request);
 // lora_handlers.c
 void get_loras(struct app *app, struct http_request *request);
-void post_load_lora(struct app *app, struct http_request *request);
-void post_unload_lora(struct app *app, struct http_request *request);
+job_fn lora_load_response, lora_unload_response;

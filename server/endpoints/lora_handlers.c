@@ -3,7 +3,6 @@
 #include "api/loras.h"
 #include "handlers.h"
 #include "log.h"
-#include "requests/job.h"
 #include "requests/reply.h"
 
 #include <stdlib.h>
@@ -95,22 +94,14 @@ static bool respond(const struct served_model *m, const char *body, size_t len, 
     return ok;
 }
 
-static bool load_response(const struct served_model *m, const char *body, size_t len, struct buf *out,
-                          char *ignored, struct api_error *e) {
+bool lora_load_response(const struct served_model *m, const char *body, size_t len, struct buf *out,
+                        char *ignored, struct api_error *e) {
     return respond(m, body, len, out, ignored, e, load);
 }
 
-static bool unload_response(const struct served_model *m, const char *body, size_t len, struct buf *out,
-                            char *ignored, struct api_error *e) {
+bool lora_unload_response(const struct served_model *m, const char *body, size_t len, struct buf *out,
+                          char *ignored, struct api_error *e) {
     return respond(m, body, len, out, ignored, e, unload);
-}
-
-void post_load_lora(struct app *app, struct http_request *request) {
-    job_start_pooled(app, request, load_response);
-}
-
-void post_unload_lora(struct app *app, struct http_request *request) {
-    job_start_pooled(app, request, unload_response);
 }
 
 static void write_lora(void *arg, const struct lora *a) {

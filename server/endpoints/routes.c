@@ -41,6 +41,7 @@ struct route {
     void (*post)(struct app *app, struct http_request *request);
     // or starts an exchange with the body of a POST.
     job_fn *job;
+    bool reads_files; // that job
     const struct dialect *completion;
     const struct vector_dialect *vectors;
     const struct exchange_kind *exchange; // takes an admin key, too
@@ -96,8 +97,8 @@ static const struct route routes[] = {
     {BELOW("/v1/cache/explain/", "{id}"), .gets = true, .exchange = &past_explanation},
     {.path = "/v1/estimate", .exchange = &prompt_estimate},
     {.path = "/lora-adapters", .get = get_loras},
-    {.path = "/v1/load_lora_adapter", .admin = true, .post = post_load_lora},
-    {.path = "/v1/unload_lora_adapter", .admin = true, .post = post_unload_lora},
+    {.path = "/v1/load_lora_adapter", .admin = true, .reads_files = true, .job = lora_load_response},
+    {.path = "/v1/unload_lora_adapter", .admin = true, .reads_files = true, .job = lora_unload_response},
     {.path = "/metrics", .early = true, .get = get_metrics},
     {.path = "", .name = "other", .early = true}, // of unknown paths
 };
@@ -409,7 +410,7 @@ static void start_response(struct app *app, struct http_request *request) {
     else if (r->vectors)
         vectors_start(app, request, r->vectors);
     else if (r->job)
-        job_start(app, request, r->job);
+        job_start(app, request, r->job, r->reads_files);
     else if (r->exchange)
         exchange_start(app, request, r->exchange);
     else

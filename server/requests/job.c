@@ -12,22 +12,13 @@ static bool read_job(struct exchange *x, const char *body, size_t len, struct ap
     return j->fn(&x->app->model, body, len, &x->out, j->ignored, e);
 }
 
-static void start(struct app *app, struct http_request *request, job_fn *fn,
-                  const struct exchange_kind *kind) {
-    struct job *j = (struct job *)exchange_new(app, request, kind);
+void job_start(struct app *app, struct http_request *request, job_fn *fn, bool reads_files) {
+    static const struct exchange_kind kinds[] = {
+        {.size = sizeof(struct job), .read = read_job},
+        {.size = sizeof(struct job), .read = read_job, .reads_files = true}};
+    struct job *j = (struct job *)exchange_new(app, request, &kinds[reads_files]);
     if (!j)
         return;
     j->fn = fn;
     exchange_run(&j->exchange);
-}
-
-void job_start(struct app *app, struct http_request *request, job_fn *fn) {
-    static const struct exchange_kind kind = {.size = sizeof(struct job), .read = read_job};
-    start(app, request, fn, &kind);
-}
-
-void job_start_pooled(struct app *app, struct http_request *request, job_fn *fn) {
-    static const struct exchange_kind kind = {
-        .size = sizeof(struct job), .reads_files = true, .read = read_job};
-    start(app, request, fn, &kind);
 }

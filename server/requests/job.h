@@ -8,6 +8,5 @@
 typedef bool job_fn(const struct served_model *m, const char *body, size_t len, struct buf *out,
                     char *ignored, struct api_error *e);
 
-void job_start(struct app *app, struct http_request *request, job_fn *fn);
-// The same, in the pool however small the body is: for what reads files.
-void job_start_pooled(struct app *app, struct http_request *request, job_fn *fn);
+// reads_files: in the pool however small the body is.
+void job_start(struct app *app, struct http_request *request, job_fn *fn, bool reads_files);

@@ -1,4 +1,4 @@
-// What a client is told when something is wrong.
+// Errors that clients see.
 #pragma once
 
 #include "status.h"
@@ -14,7 +14,7 @@ struct api_error {
     char message[400];
     int retry_after;        // s; 0: none
     const char *request_id; // borrowed; NULL: not known
-    // Of a context that is exceeded, as llama-server has it; 0: not known.
+    // Where the context is exceeded, as llama-server has it; 0: not known.
     size_t n_prompt_tokens;
     int n_ctx;
 };

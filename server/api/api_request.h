@@ -62,7 +62,7 @@ struct api_request {
     char *salt; // (salt_len)
     size_t salt_len;
     bool salted;                      // the client gave one
-    uint8_t tenant[SHA256_BYTES];     // whose request it is, set before parse(): of its API key
+    uint8_t tenant[SHA256_BYTES];     // the hash of its API key, set before parse()
     char request_id[REQUEST_ID_SIZE]; // empty: none
     char ignored[IGNORED_SIZE];       // names of fields without an effect, `a, b`; also where parsing fails
 };

@@ -8,7 +8,7 @@ struct constraint;
 
 enum { MAX_CHOICES = 128 };
 
-// What an output has to be (structured.h).
+// The constraint on an output (structured.h).
 struct structured {
     struct part_arena arena;
     output_text body, root; // as the request says; with reasoning and calls around it
@@ -20,7 +20,7 @@ struct structured {
 
 struct completion_request {
     struct api_request base;
-    struct token_buf prediction; // what the output may be, in which drafts are looked up; empty: none
+    struct token_buf prediction; // a text like the output, in which drafts are looked up; empty: none
     int n, max_tokens, min_tokens, mirostat;
     struct sampling_params sampling;
     int64_t seed;

@@ -45,7 +45,7 @@ struct api_form {
 
 // ---- completions
 
-// What all parts of one response share.
+// Shared by all parts of one response.
 struct response {
     const struct completion_request *request;
     const struct served_model *model;
@@ -65,7 +65,7 @@ struct piece {
     size_t len;
     int num_tokens, num_cached;           // of the choice so far, and of its prompt
     bool has_new_line;                    // the choice's text so far
-    struct output_parser *output;         // what the text is, in place of it; NULL: content
+    struct output_parser *output;         // the text as parsed, in place of it; NULL: it is content
     const struct logprob_lists *logprobs; // of its tokens; NULL: not asked for
     const struct buf *prompt_logprobs;    // the inside of a JSON array; NULL: not asked for
     const struct buf *token_ids;          // of its tokens, the inside of a JSON array; NULL: not asked for

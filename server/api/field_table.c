@@ -387,7 +387,7 @@ const struct field_rule field_rules[] = {
     REFUSED("_debug_render_only", ALL, OFF),
     REFUSED("no_stop_trim", ALL, OFF),
 
-    // What the service does besides.
+    // Services besides completions.
     REFUSED("store", C | CHAT, OFF),
     READ("store", RESPONSES),
     REFUSED("background", ALL, OFF),

@@ -62,7 +62,7 @@ json_t *body_load(const char *body, size_t len, struct api_error *e) {
     if (!root && json_error_code(&je) == json_error_out_of_memory) {
         api_fail_memory(e);
     } else if (!root) {
-        char *near = strstr(je.text, " near "); // what follows quotes the body
+        char *near = strstr(je.text, " near "); // the rest quotes the body
         if (near)
             *near = '\0';
         api_fail(e, 400, NULL, NULL, "The body is not valid JSON: line %d column %d: %.120s.", je.line,

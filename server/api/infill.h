@@ -10,7 +10,7 @@ struct infill_texts {
     const json_t *prompt; // the beginning of what is asked for
     const json_t *extra;  // [{"filename", "text"}] of the same repository
     const char *field;    // that asked for it, in messages
-    bool cut;             // what the context has no room for is left out
+    bool cut;             // text that the context has no room for is left out
 };
 
 // Appends the ids. False: e says why.

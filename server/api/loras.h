@@ -20,7 +20,7 @@ struct loras; // the list
 
 struct loras *loras_open(void);    // NULL: out of memory
 void loras_close(struct loras *l); // before the engine; NULL is allowed
-// What loras_load() loads into; before, there are none.
+// The engine that loras_load() loads into; before, there are no adapters.
 void loras_set_engine(struct loras *l, struct engine *e);
 
 // Held; NULL: there is none of this name.

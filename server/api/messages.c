@@ -341,14 +341,14 @@ static bool add_message(const struct served_model *m, struct chat_arena *a, stru
 }
 
 // The segments of a prompt; they belong to the arena.
-struct rendered {
+struct rendered_chat {
     struct chat_arena *arena;
     const struct chat_segment *segments; // (num)
     size_t num;
 };
 
 static enum status render_once(const struct served_model *m, const struct chat_value *globals,
-                               struct rendered *out, size_t *bytes, struct err *err) {
+                               struct rendered_chat *out, size_t *bytes, struct err *err) {
     enum status status = chat_render(m->chat, out->arena, globals, &out->segments, &out->num, err);
     *bytes = 0;
     for (size_t i = 0; status == STATUS_OK && i < out->num; i++)
@@ -360,7 +360,7 @@ static enum status render_once(const struct served_model *m, const struct chat_v
 static bool check_roles(const struct served_model *m, const struct chat_value *globals, struct chat_arena *a,
                         size_t bytes, const struct other_roles *others, struct api_error *e) {
     for (size_t k = 0; k < others->num; k++) {
-        struct rendered without = {.arena = a};
+        struct rendered_chat without = {.arena = a};
         struct err err = {0};
         size_t fewer;
         set_member(a, others->list[k].dict, "content", chat_string(a, "", 0, true));
@@ -380,7 +380,7 @@ static bool check_roles(const struct served_model *m, const struct chat_value *g
 }
 
 static bool render_prompt(const struct served_model *m, const struct chat_value *globals,
-                          const struct other_roles *others, struct rendered *out, struct api_error *e) {
+                          const struct other_roles *others, struct rendered_chat *out, struct api_error *e) {
     size_t bytes;
     struct err err = {0};
     enum status status = render_once(m, globals, out, &bytes, &err);
@@ -469,7 +469,7 @@ static bool add_variables(const struct served_model *m, struct chat_arena *a, st
 
 // The caller frees out->arena, also on failure.
 static bool render_messages(const struct served_model *m, const json_t *root, bool add_generation_prompt,
-                            struct rendered *out, struct api_error *e) {
+                            struct rendered_chat *out, struct api_error *e) {
     const json_t *messages = field_get(root, "messages");
     if (!m->chat)
         return api_fail(e, 400, "no_chat_template", "messages", "%s", m->chat_problem);
@@ -505,7 +505,7 @@ static bool render_messages(const struct served_model *m, const json_t *root, bo
 static bool is_space(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
 
 // Drops the segments behind the text of `message`, the last one, which a template may have trimmed.
-static bool cut_behind(struct rendered *r, const json_t *message, struct api_error *e) {
+static bool cut_behind(struct rendered_chat *r, const json_t *message, struct api_error *e) {
     struct buf text = {0};
     bool ok = read_content(&text, message, "assistant", 0, e) && !text.failed;
     if (!ok) {
@@ -534,7 +534,7 @@ static bool cut_behind(struct rendered *r, const json_t *message, struct api_err
 
 // The caller frees out->arena, also on failure.
 static bool render_body(const struct served_model *m, const json_t *root, bool add_generation_prompt,
-                        bool continue_final, struct rendered *out, struct api_error *e) {
+                        bool continue_final, struct rendered_chat *out, struct api_error *e) {
     const json_t *messages = json_object_get(root, "messages");
     if (continue_final && json_is_true(field_get(root, "add_generation_prompt")))
         return api_fail(e, 400, NULL, "continue_final_message",
@@ -544,7 +544,7 @@ static bool render_body(const struct served_model *m, const json_t *root, bool a
 }
 
 // Whether the text ends with `mark`, but for blanks.
-static bool ends_with(const struct rendered *r, const char *mark) {
+static bool ends_with(const struct rendered_chat *r, const char *mark) {
     const struct chat_segment *last = r->num ? &r->segments[r->num - 1] : NULL;
     size_t end = last ? last->len : 0, len = strlen(mark);
     while (end > 0 && is_space(last->text[end - 1]))
@@ -554,7 +554,7 @@ static bool ends_with(const struct rendered *r, const char *mark) {
 
 bool chat_prompt(const struct served_model *m, const json_t *root, bool add_generation_prompt,
                  bool continue_final, struct token_buf *out, bool *thinking, struct api_error *e) {
-    struct rendered r = {0};
+    struct rendered_chat r = {0};
     bool ok = render_body(m, root, add_generation_prompt, continue_final, &r, e) &&
               api_check_encoded(e, "messages", text_encode(m->tokenizer, r.segments, r.num, out));
     if (ok && thinking)
@@ -565,7 +565,7 @@ bool chat_prompt(const struct served_model *m, const json_t *root, bool add_gene
 
 bool chat_text(const struct served_model *m, const json_t *root, bool add_generation_prompt,
                bool continue_final, struct buf *out, struct api_error *e) {
-    struct rendered r = {0};
+    struct rendered_chat r = {0};
     bool ok = render_body(m, root, add_generation_prompt, continue_final, &r, e);
     for (size_t i = 0; ok && i < r.num; i++)
         buf_add(out, r.segments[i].text, r.segments[i].len);

@@ -1,4 +1,4 @@
-// What dialects share whose requests are rewritten as chat completions. Pure; any thread.
+// Helpers of dialects that rewrite their requests as chat completions. Pure; any thread.
 #pragma once
 
 #include "fields.h"

@@ -7,7 +7,7 @@
 
 // ---- defaults
 
-// What a stage has no use for while it is off is its default once it is on.
+// A parameter of a stage that is off here is its default once the stage is on.
 const struct sampling_params sampling_plain = {.temperature = 1,
                                                .top_p = 1,
                                                .repetition_penalty = 1,

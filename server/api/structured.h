@@ -1,4 +1,4 @@
-// What a request's output has to be: a schema, an expression, a grammar, choices, tags; and calls of tools that it must
+// Constraints on a request's output: a schema, an expression, a grammar, choices, tags; and calls of tools that it must
 // make. Read from the fields of all APIs, compiled apart from the loop.
 #pragma once
 

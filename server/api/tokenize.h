@@ -11,6 +11,6 @@ bool tokenize_response(const struct served_model *m, const char *body, size_t le
                        char *ignored, struct api_error *e);
 bool detokenize_response(const struct served_model *m, const char *body, size_t len, struct buf *out,
                          char *ignored, struct api_error *e);
-void write_template_info(struct buf *b,
-                         const struct served_model *m); // "chat_template", "bos_token", "eos_token"
+// Writes "chat_template", "bos_token" and "eos_token".
+void write_template_info(struct buf *b, const struct served_model *m);
 void write_tokenizer_info(struct buf *b, const struct served_model *m);

@@ -24,7 +24,7 @@ static void on_interrupt(int number) {
         stop = 1;
 }
 
-struct chat {
+struct chat_session {
     struct talk *talk;
     struct line_input in;
     json_t *messages; // without the system prompt
@@ -35,7 +35,7 @@ struct chat {
     bool any;            // of this answer
 };
 
-static json_t *all_messages(const struct chat *c) {
+static json_t *all_messages(const struct chat_session *c) {
     json_t *all = json_array();
     if (c->system)
         json_array_append_new(all, json_pack("{s:s,s:s}", "role", "system", "content", c->system));
@@ -47,7 +47,7 @@ static json_t *all_messages(const struct chat *c) {
 
 // Reasoning is dim on a terminal, and not written elsewhere; a call is a line of its own.
 static void take_part(void *arg, enum talk_part part, const char *text, size_t len) {
-    struct chat *c = arg;
+    struct chat_session *c = arg;
     bool changed = !c->any || part != c->part;
     if (part == TALK_CONTENT)
         buf_add(&c->answer, text, len);
@@ -65,7 +65,7 @@ static void take_part(void *arg, enum talk_part part, const char *text, size_t l
     c->any = true;
 }
 
-static void print_result(const struct chat *c) {
+static void print_result(const struct chat_session *c) {
     const struct talk_result *r = &c->last;
     printf("\033[2m[");
     if (r->output >= 0)
@@ -80,7 +80,7 @@ static void print_result(const struct chat *c) {
 }
 
 // Answers the messages so far. False: there is no answer, and stderr has said why.
-static bool answer(struct chat *c) {
+static bool answer(struct chat_session *c) {
     const struct talk_sink sink = {take_part, c};
     struct err err = {0};
     json_t *all = all_messages(c);
@@ -107,9 +107,11 @@ static bool answer(struct chat *c) {
     return said;
 }
 
-static void drop_last(struct chat *c) { json_array_remove(c->messages, json_array_size(c->messages) - 1); }
+static void drop_last(struct chat_session *c) {
+    json_array_remove(c->messages, json_array_size(c->messages) - 1);
+}
 
-static bool say(struct chat *c, const char *text, size_t len) {
+static bool say(struct chat_session *c, const char *text, size_t len) {
     json_t *message = json_pack("{s:s,s:s%}", "role", "user", "content", text, len);
     if (!message) {
         complain("the message is not UTF-8");
@@ -135,7 +137,7 @@ static const char help[] =
     "/quit            ends, as ctrl-D does; ctrl-C stops an answer\n"
     "A line that ends in \\ goes on in the next; \"\"\" begins and ends several lines.\n";
 
-static bool count_tokens(struct chat *c) {
+static bool count_tokens(struct chat_session *c) {
     struct err err = {0};
     int64_t tokens, most;
     json_t *all = all_messages(c);
@@ -154,7 +156,7 @@ static bool count_tokens(struct chat *c) {
     return true;
 }
 
-static bool save(const struct chat *c, const char *path) {
+static bool save(const struct chat_session *c, const char *path) {
     json_t *all = all_messages(c), *root = json_pack("{s:O}", "messages", all);
     FILE *f = fopen(path, "we");
     bool ok = f && root && json_dumpf(root, f, JSON_INDENT(2)) == 0 && putc('\n', f) != EOF;
@@ -167,7 +169,7 @@ static bool save(const struct chat *c, const char *path) {
     return ok;
 }
 
-static bool load(struct chat *c, const char *path) {
+static bool load(struct chat_session *c, const char *path) {
     json_error_t why;
     json_t *root = json_load_file(path, 0, &why), *messages = json_object_get(root, "messages"), *m;
     size_t i;
@@ -194,7 +196,7 @@ static bool load(struct chat *c, const char *path) {
     return true;
 }
 
-static bool retry(struct chat *c) {
+static bool retry(struct chat_session *c) {
     size_t n = json_array_size(c->messages);
     if (n == 0) {
         complain("nothing has been said");
@@ -211,14 +213,14 @@ static bool retry(struct chat *c) {
     return ok;
 }
 
-static bool set_system(struct chat *c, const char *text) {
+static bool set_system(struct chat_session *c, const char *text) {
     free(c->system);
     c->system = *text ? strdup(text) : NULL;
     return c->system || !*text;
 }
 
 // Runs a line that begins with /. *quit: it was /quit. False: it failed, and has said so.
-static bool run_command(struct chat *c, char *line, bool *quit) {
+static bool run_command(struct chat_session *c, char *line, bool *quit) {
     size_t n = strcspn(line, " \t\n");
     const char *rest = line + n + strspn(line + n, " \t\n");
     line[n] = '\0';
@@ -249,7 +251,7 @@ static bool run_command(struct chat *c, char *line, bool *quit) {
 // ---- lines
 
 // The next message: one line, or more where it ends in a backslash or begins with """. False: standard input has ended.
-static bool read_message(struct chat *c, struct buf *out) {
+static bool read_message(struct chat_session *c, struct buf *out) {
     static const char fence[] = "\"\"\"";
     out->len = 0;
     if (!line_input_read(&c->in, "> ", out))
@@ -281,7 +283,7 @@ static bool read_message(struct chat *c, struct buf *out) {
 }
 
 int cmd_chat(const struct config *config) {
-    struct chat c = {0};
+    struct chat_session c = {0};
     struct buf line = {0};
     struct sigaction action = {.sa_handler = on_interrupt, .sa_flags = SA_RESTART};
     int rc;

@@ -252,7 +252,7 @@ static double drain_seconds(const struct app *app, int number) {
     return most >= 0 && most < app->config->drain_timeout ? most : app->config->drain_timeout;
 }
 
-// What waits for the pool is refused, and what is being compiled ends: its requests would not begin any more.
+// Refuses work that waits for the pool and ends what compiles: those requests would not begin any more.
 static void stop_work(struct app *app) {
     work_pool_stop(&app->pool);
     constraint_cache_stop(app->model.constraints);

@@ -1,4 +1,4 @@
-// Who answers `quire chat`: an engine in this process, or a running server. One answer at a time, one thread.
+// The other side of `quire chat`: an engine in this process, or a running server. One answer at a time, one thread.
 #pragma once
 
 #include "process/config.h"

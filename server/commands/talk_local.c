@@ -25,15 +25,15 @@ struct local_talk {
     uint64_t last_id;
 };
 
-// What reads one answer.
-struct answer {
+// The reader of one answer.
+struct local_answer {
     struct local_talk *t;
     const struct talk_sink *sink;
     struct detok *detok;
     struct output_parser *output; // NULL: it is text
 };
 
-static void give_parts(struct answer *a) {
+static void give_parts(struct local_answer *a) {
     static const enum talk_part parts[] = {[PART_CONTENT] = TALK_CONTENT,
                                            [PART_REASONING] = TALK_REASONING,
                                            [PART_CALL] = TALK_CALL,
@@ -46,7 +46,7 @@ static void give_parts(struct answer *a) {
     output_clear(a->output);
 }
 
-static void give_text(struct answer *a, const char *text, size_t len) {
+static void give_text(struct local_answer *a, const char *text, size_t len) {
     if (!a->output) {
         if (len)
             a->sink->take(a->sink->arg, TALK_CONTENT, text, len);
@@ -73,7 +73,7 @@ static enum status encode(struct local_talk *t, const json_t *messages, struct t
 }
 
 // Takes events until the request has ended; tells it to end when *stop is set.
-static void take_events(struct answer *a, uint64_t id, const volatile sig_atomic_t *stop,
+static void take_events(struct local_answer *a, uint64_t id, const volatile sig_atomic_t *stop,
                         struct service_event *end) {
     struct local_talk *t = a->t;
     bool told = false;
@@ -109,7 +109,7 @@ static void take_events(struct answer *a, uint64_t id, const volatile sig_atomic
 
 static double ms_between(int64_t from, int64_t to) { return to > from ? (double)(to - from) / 1e6 : 0; }
 
-static enum status run(struct answer *a, const struct token_buf *prompt, bool thinking,
+static enum status run(struct local_answer *a, const struct token_buf *prompt, bool thinking,
                        const volatile sig_atomic_t *stop, struct talk_result *out, struct err *err) {
     struct local_talk *t = a->t;
     const struct config *c = t->config;
@@ -158,7 +158,7 @@ static enum status run(struct answer *a, const struct token_buf *prompt, bool th
 
 static enum status local_answer(struct talk *talk, const json_t *messages, const struct talk_sink *sink,
                                 const volatile sig_atomic_t *stop, struct talk_result *out, struct err *err) {
-    struct answer a = {.t = (struct local_talk *)talk, .sink = sink};
+    struct local_answer a = {.t = (struct local_talk *)talk, .sink = sink};
     struct token_buf prompt = {0};
     bool thinking = false;
     enum status status = encode(a.t, messages, &prompt, &thinking, err);
@@ -190,7 +190,7 @@ static void local_talk_close(struct talk *talk) {
     free(t);
 }
 
-// What flags say goes before what the model says.
+// Flags go before the defaults of the model.
 static void apply_flags(struct sampling_params *s, const struct config *c) {
     s->logprobs = -1;
     if (c->answer_temperature >= 0)

@@ -83,14 +83,14 @@ static enum status ask(struct url_talk *t, const char *path, const json_t *body,
     return status;
 }
 
-struct answer {
+struct url_answer {
     const struct talk_sink *sink;
     struct talk_result *out;
     double began;
     bool done;
 };
 
-static void give(struct answer *a, enum talk_part part, const json_t *text) {
+static void give(struct url_answer *a, enum talk_part part, const json_t *text) {
     const char *s = json_string_value(text);
     if (!s || !*s)
         return;
@@ -110,7 +110,7 @@ static void take_usage(struct talk_result *out, const json_t *usage) {
 
 // A line of the stream of events.
 static bool take_line(void *arg, const char *text, size_t len, struct err *err) {
-    struct answer *a = arg;
+    struct url_answer *a = arg;
     if (len < 5 || memcmp(text, "data:", 5) != 0)
         return true;
     text += 5;
@@ -169,7 +169,7 @@ static json_t *request_body(const struct config *c, const json_t *messages) {
 static enum status url_answer(struct talk *talk, const json_t *messages, const struct talk_sink *sink,
                               const volatile sig_atomic_t *stop, struct talk_result *out, struct err *err) {
     struct url_talk *t = (struct url_talk *)talk;
-    struct answer a = {.sink = sink, .out = out, .began = now_ms()};
+    struct url_answer a = {.sink = sink, .out = out, .began = now_ms()};
     struct buf b = {0};
     json_t *body = request_body(t->config, messages);
     *out = (struct talk_result){.prompt = -1, .cached = -1, .output = -1};

@@ -14,7 +14,7 @@
 
 // ---- names
 
-// Of a body; of messages[]; of messages[].content[] and system[]; of tools[].
+// Places: a body; messages[]; messages[].content[] and system[]; tools[].
 enum { ANTHROPIC = 1, TURN = 2, BLOCK = 4, TOOL = 8 };
 // clang-format off
 static const struct field_rule rules[] = {
@@ -111,13 +111,13 @@ static const struct openai_api api = {.names = {rules, ANTHROPIC, find_ignored_i
 // ---- blocks
 
 // A block of a content: what it is, and where it stands.
-struct block {
+struct content_block {
     const json_t *value;
     const char *type;
     char where[128];
 };
 
-static bool fail_kind(const struct block *b, struct api_error *e) {
+static bool fail_kind(const struct content_block *b, struct api_error *e) {
     return api_fail(
         e, 400, "unsupported_parameter", b->where,
         "Blocks of type '%.60s' are not supported here: the model reads text and calls of its tools.",
@@ -125,7 +125,7 @@ static bool fail_kind(const struct block *b, struct api_error *e) {
 }
 
 // A member of a block that must be a string.
-static const json_t *text_of(const struct block *b, const char *name, struct api_error *e) {
+static const json_t *text_of(const struct content_block *b, const char *name, struct api_error *e) {
     const json_t *v = field_get(b->value, name);
     if (!json_is_string(v))
         api_fail(e, 400, v ? "invalid_type" : "missing_required_parameter", b->where,
@@ -137,19 +137,19 @@ static json_t *text_part(const json_t *text) {
     return json_pack("{s:s,s:O}", "type", "text", "text", (json_t *)(uintptr_t)text);
 }
 
-static bool add_text(json_t *parts, const struct block *b, struct api_error *e) {
+static bool add_text(json_t *parts, const struct content_block *b, struct api_error *e) {
     const json_t *text = text_of(b, "text", e);
     return text && rewrite_append(parts, text_part(text), e);
 }
 
-typedef bool block_fn(void *to, const struct block *b, struct api_error *e);
+typedef bool block_fn(void *to, const struct content_block *b, struct api_error *e);
 
 // Gives each block of a content, which may be a string, to fn.
 static bool each_block(const json_t *content, const char *where, block_fn *fn, void *to,
                        struct api_error *e) {
     if (json_is_string(content)) {
         json_t *one = text_part(content);
-        struct block b = {.value = one, .type = "text"};
+        struct content_block b = {.value = one, .type = "text"};
         snprintf(b.where, sizeof b.where, "%.120s", where);
         bool ok = one ? fn(to, &b, e) : api_fail_memory(e);
         json_decref(one);
@@ -159,7 +159,7 @@ static bool each_block(const json_t *content, const char *where, block_fn *fn, v
         return api_fail(e, 400, content ? "invalid_type" : "missing_required_parameter", where,
                         "This must be a string or a list of blocks.");
     for (size_t i = 0; i < json_array_size(content); i++) {
-        struct block b = {.value = json_array_get(content, i)};
+        struct content_block b = {.value = json_array_get(content, i)};
         snprintf(b.where, sizeof b.where, "%.100s[%zu]", where, i);
         b.type = json_name(field_get(b.value, "type"));
         if (!b.type)
@@ -171,13 +171,13 @@ static bool each_block(const json_t *content, const char *where, block_fn *fn, v
 }
 
 // For contents that are text alone, into a list of parts.
-static bool only_text(void *parts, const struct block *b, struct api_error *e) {
+static bool only_text(void *parts, const struct content_block *b, struct api_error *e) {
     return strcmp(b->type, "text") == 0 ? add_text(parts, b, e) : fail_kind(b, e);
 }
 
 // ---- messages
 
-struct chat {
+struct chat_rewrite {
     const struct served_model *model;
     json_t *messages;
     const char *role;   // of the message being read
@@ -188,7 +188,7 @@ struct chat {
 
 // The message that a role's blocks go to: the last one where that is of the message being read, or of the same role and
 // no call ends it.
-static json_t *message_of(struct chat *c, const char *role, struct api_error *e) {
+static json_t *message_of(struct chat_rewrite *c, const char *role, struct api_error *e) {
     size_t n = json_array_size(c->messages);
     json_t *last = n ? json_array_get(c->messages, n - 1) : NULL;
     const char *its = json_string_value(json_object_get(last, "role"));
@@ -201,8 +201,8 @@ static json_t *message_of(struct chat *c, const char *role, struct api_error *e)
 }
 
 // A part of a tool's result: text, or the name of a tool that a search has found.
-static bool add_result_part(void *to, const struct block *b, struct api_error *e) {
-    struct chat *c = to;
+static bool add_result_part(void *to, const struct content_block *b, struct api_error *e) {
+    struct chat_rewrite *c = to;
     json_t *parts = json_object_get(json_array_get(c->messages, json_array_size(c->messages) - 1), "content");
     if (strcmp(b->type, "tool_reference") != 0)
         return only_text(parts, b, e);
@@ -213,8 +213,8 @@ static bool add_result_part(void *to, const struct block *b, struct api_error *e
            rewrite_append(parts, text_part(name), e);
 }
 
-// What a tool gave. Where it failed the model is told so in words: templates have no mark for that.
-static bool add_result(struct chat *c, const struct block *b, struct api_error *e) {
+// Adds the result of a tool. The model learns in words that it failed: templates have no mark for that.
+static bool add_result(struct chat_rewrite *c, const struct content_block *b, struct api_error *e) {
     const json_t *id = text_of(b, "tool_use_id", e), *content = field_get(b->value, "content"),
                  *failed = field_get(b->value, "is_error");
     json_t *message = id ? message_of(c, "tool", e) : NULL, *parts = json_object_get(message, "content");
@@ -230,7 +230,7 @@ static bool add_result(struct chat *c, const struct block *b, struct api_error *
     return !content || each_block(content, where, add_result_part, c, e);
 }
 
-static bool add_call(json_t *message, const struct block *b, struct api_error *e) {
+static bool add_call(json_t *message, const struct content_block *b, struct api_error *e) {
     const json_t *id = text_of(b, "id", e), *name = id ? text_of(b, "name", e) : NULL,
                  *input = field_get(b->value, "input");
     json_t *calls = json_object_get(message, "tool_calls");
@@ -247,7 +247,8 @@ static bool add_call(json_t *message, const struct block *b, struct api_error *e
                           e);
 }
 
-static bool add_thinking(const struct chat *c, json_t *message, const struct block *b, struct api_error *e) {
+static bool add_thinking(const struct chat_rewrite *c, json_t *message, const struct content_block *b,
+                         struct api_error *e) {
     const json_t *text = text_of(b, "thinking", e);
     const char *name = rewrite_reasoning_member(c->model);
     if (!text || !name)
@@ -264,8 +265,8 @@ static bool add_thinking(const struct chat *c, json_t *message, const struct blo
     return ok;
 }
 
-static bool add_block(void *to, const struct block *b, struct api_error *e) {
-    struct chat *c = to;
+static bool add_block(void *to, const struct content_block *b, struct api_error *e) {
+    struct chat_rewrite *c = to;
     bool user = strcmp(c->role, "user") == 0, assistant = strcmp(c->role, "assistant") == 0;
     if (user && strcmp(b->type, "tool_result") == 0)
         return add_result(c, b, e);
@@ -283,9 +284,9 @@ static bool add_block(void *to, const struct block *b, struct api_error *e) {
 
 // Claude Code's system prompt begins with a line that is for its maker's accounting and changes with every request: a model
 // learns nothing from it, and no prompt would share a prefix with the one before.
-static bool add_system_block(void *to, const struct block *b, struct api_error *e) {
+static bool add_system_block(void *to, const struct content_block *b, struct api_error *e) {
     static const char billing[] = "x-anthropic-billing-header:";
-    struct chat *c = to;
+    struct chat_rewrite *c = to;
     const json_t *text = strcmp(b->type, "text") == 0 ? field_get(b->value, "text") : NULL;
     const char *words = json_string_value(text);
     if (!words || json_array_size(c->messages) > 0 || c->billing ||
@@ -297,7 +298,7 @@ static bool add_system_block(void *to, const struct block *b, struct api_error *
     if (skipped == json_string_length(text))
         return true;
     json_t *rest = json_stringn(words + skipped, json_string_length(text) - skipped);
-    struct block after = {.value = text_part(rest), .type = b->type};
+    struct content_block after = {.value = text_part(rest), .type = b->type};
     snprintf(after.where, sizeof after.where, "%s", b->where);
     bool ok = after.value ? add_block(c, &after, e) : api_fail_memory(e);
     json_decref((json_t *)(uintptr_t)after.value);
@@ -305,7 +306,7 @@ static bool add_system_block(void *to, const struct block *b, struct api_error *
     return ok;
 }
 
-static bool rewrite_messages(struct chat *c, const json_t *messages, struct api_error *e) {
+static bool rewrite_messages(struct chat_rewrite *c, const json_t *messages, struct api_error *e) {
     if (!json_is_array(messages) || json_array_size(messages) == 0)
         return api_fail(e, 400, messages ? "invalid_type" : "missing_required_parameter", "messages",
                         "'messages' must be a list of at least one message.");
@@ -407,7 +408,7 @@ bool anthropic_rewrite(json_t *chat, const struct served_model *m, const json_t 
     static const char *const same[][2] = {
         {"model", "model"}, {"max_tokens", "max_tokens"}, {"temperature", "temperature"}, {"top_p", "top_p"},
         {"top_k", "top_k"}, {"stream", "stream"},         {"stop_sequences", "stop"}};
-    struct chat c = {.model = m, .messages = json_array(), .referenced = json_object(), .role = "system"};
+    struct chat_rewrite c = {.model = m, .messages = json_array(), .referenced = json_object(), .role = "system"};
     const json_t *system = field_get(root, "system");
     bool says_nothing = json_is_string(system) && json_string_length(system) == 0,
          ok = rewrite_set(chat, "messages", c.messages, e);
@@ -426,7 +427,7 @@ bool anthropic_rewrite(json_t *chat, const struct served_model *m, const json_t 
     return ok;
 }
 
-// What the chat's reader found wrong, in the words of this API.
+// Names the field that the chat's reader refused as this API does.
 static void name_param(struct api_error *e) {
     static const char *const names[][2] = {{"enable_thinking", "thinking"},
                                            {"reasoning_effort", "output_config.effort"},

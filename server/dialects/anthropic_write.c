@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct stream {
+struct anthropic_stream {
     bool open;           // a block is
     enum part_kind kind; // its
     int index;           // of the block that is open, or of the next one
@@ -64,7 +64,7 @@ static void write_stop(struct buf *b, const struct piece *p) {
         buf_lit(b, "null");
 }
 
-// Of a message up to its content.
+// Writes a message up to its content.
 static void write_head(struct buf *b, const struct response *r) {
     buf_lit(b, "{\"id\":");
     json_quote(b, r->id, strlen(r->id));
@@ -92,7 +92,7 @@ static size_t parts_of(const struct piece *p, struct output_part *plain, const s
 // ---- a stream
 
 static void begin_response(struct response *r) {
-    r->state = calloc(1, sizeof(struct stream));
+    r->state = calloc(1, sizeof(struct anthropic_stream));
     r->head.failed |= !r->state;
 }
 
@@ -121,7 +121,7 @@ static void write_start(struct sse_queue *out, const struct response *r, const s
     event_end(out);
 }
 
-static struct buf *delta_begin(struct sse_queue *out, const struct stream *s, const char *type,
+static struct buf *delta_begin(struct sse_queue *out, const struct anthropic_stream *s, const char *type,
                                const char *member) {
     struct buf *b = event_begin(out, "content_block_delta");
     buf_fmt(b, ",\"index\":%d,\"delta\":{\"type\":\"%s\",\"%s\":", s->index, type, member);
@@ -133,8 +133,8 @@ static void delta_end(struct sse_queue *out) {
     event_end(out);
 }
 
-// What signs a reasoning is looked at by nobody; clients want one.
-static void close_block(struct sse_queue *out, const struct response *r, struct stream *s) {
+// Clients want a signature of reasoning, and nobody looks at it.
+static void close_block(struct sse_queue *out, const struct response *r, struct anthropic_stream *s) {
     if (!s->open)
         return;
     if (s->kind == PART_REASONING) {
@@ -147,7 +147,7 @@ static void close_block(struct sse_queue *out, const struct response *r, struct 
     s->index++;
 }
 
-static void open_block(struct sse_queue *out, const struct response *r, struct stream *s,
+static void open_block(struct sse_queue *out, const struct response *r, struct anthropic_stream *s,
                        const struct output_part *part, const char *text) {
     struct buf *b = event_begin(out, "content_block_start");
     buf_fmt(b, ",\"index\":%d,\"content_block\":", s->index);
@@ -171,7 +171,7 @@ static void open_block(struct sse_queue *out, const struct response *r, struct s
     s->kind = part->kind == PART_CALL ? PART_ARGUMENTS : part->kind;
 }
 
-static void write_part(struct sse_queue *out, const struct response *r, struct stream *s,
+static void write_part(struct sse_queue *out, const struct response *r, struct anthropic_stream *s,
                        const struct output_part *part, const char *text) {
     static const char *const deltas[][2] = {[PART_CONTENT] = {"text_delta", "text"},
                                             [PART_REASONING] = {"thinking_delta", "thinking"},
@@ -189,7 +189,7 @@ static void write_part(struct sse_queue *out, const struct response *r, struct s
 
 static void write_piece(struct sse_queue *out, const struct response *r, const struct piece *p,
                         const struct usage *usage) {
-    struct stream *s = r->state;
+    struct anthropic_stream *s = r->state;
     struct output_part plain;
     const struct output_part *parts;
     const char *text;

@@ -102,7 +102,7 @@ static bool read_prompts(struct completion_request *r, const struct served_model
 
 // ---- in: the bias
 
-// Of a token, or of all tokens of a text. `false` forbids, for which the lowest bias stands.
+// Adds the bias of a token, or of all tokens of a text. `false` forbids: it becomes the lowest bias.
 static bool add_bias(json_t *out, const struct served_model *m, const char *text, size_t len, json_int_t id,
                      const json_t *value, struct api_error *e) {
     json_t *add = json_is_false(value) ? json_integer(-100) : json_incref((json_t *)(uintptr_t)value);
@@ -170,20 +170,20 @@ static bool forbid_ends(struct completion_request *r, const struct served_model 
 
 // ---- in: the rest
 
-struct own {
+struct own_fields {
     int n_probs;
     bool return_tokens, post_sampling_probs;
 };
 static const struct field own_fields[] = {
-    {"n_probs", F_INT, 0, MAX_TOP_LOGPROBS, false, offsetof(struct own, n_probs)},
-    {"return_tokens", F_BOOL, 0, 0, false, offsetof(struct own, return_tokens)},
-    {"post_sampling_probs", F_BOOL, 0, 0, false, offsetof(struct own, post_sampling_probs)},
+    {"n_probs", F_INT, 0, MAX_TOP_LOGPROBS, false, offsetof(struct own_fields, n_probs)},
+    {"return_tokens", F_BOOL, 0, 0, false, offsetof(struct own_fields, return_tokens)},
+    {"post_sampling_probs", F_BOOL, 0, 0, false, offsetof(struct own_fields, post_sampling_probs)},
 };
 enum { NUM_OWN = sizeof own_fields / sizeof own_fields[0] };
 
 // Ids come with log-probabilities: 0 asks for the ids alone.
 static bool rewrite_outputs(json_t *root, bool *post_sampling, struct api_error *e) {
-    struct own own = {0};
+    struct own_fields own = {0};
     if (!fields_read(&own, own_fields, NUM_OWN, root, e))
         return false;
     *post_sampling = own.n_probs && own.post_sampling_probs;

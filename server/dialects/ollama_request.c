@@ -15,7 +15,7 @@
 
 // ---- names
 
-// Of the bodies of /api/chat, /api/generate, and of both; of those for vectors; of options; of messages[].
+// Places: the bodies of /api/chat, of /api/generate, of both; those for vectors; options; messages[].
 enum {
     OLLAMA_CHAT = 1,
     OLLAMA_GENERATE = 2,
@@ -229,7 +229,7 @@ static bool rewrite_shared(json_t *out, const struct served_model *m, const json
            rewrite_format(out, field_get(root, "format"), e);
 }
 
-// What OpenAI's reader found wrong, in the words of this API.
+// Names the field that OpenAI's reader refused as this API does.
 static void name_param(struct api_error *e) {
     static const char *const names[][2] = {
         {"enable_thinking", "think"},          {"thinking", "think"},

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct output {
+struct ollama_output {
     bool generates;                   // /api/generate: `response`, and `context`
     struct buf ids;                   // of prompt and output, 1,2,3: the context
     struct buf text, thinking, calls; // of a line
@@ -29,13 +29,13 @@ void ollama_write_error(struct buf *b, const struct api_error *e) {
 
 static bool only_loads(const struct response *r) { return r->request->max_tokens == 0; }
 
-static bool output_lost(const struct output *o) {
+static bool output_lost(const struct ollama_output *o) {
     return o->ids.failed || o->text.failed || o->thinking.failed || o->calls.failed || o->call.failed ||
            o->arguments.failed;
 }
 
 static void begin_output(struct response *r, bool generates) {
-    struct output *o = r->state = calloc(1, sizeof *o);
+    struct ollama_output *o = r->state = calloc(1, sizeof *o);
     if (o)
         o->generates = generates;
     r->head.failed |= !o;
@@ -44,7 +44,7 @@ static void begin_chat(struct response *r) { begin_output(r, false); }
 static void begin_generate(struct response *r) { begin_output(r, true); }
 
 static void end_output(struct response *r) {
-    struct output *o = r->state;
+    struct ollama_output *o = r->state;
     struct buf *all[] = {&o->ids, &o->text, &o->thinking, &o->calls, &o->call, &o->arguments};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         buf_free(all[i]);
@@ -52,13 +52,13 @@ static void end_output(struct response *r) {
 }
 
 static size_t output_bytes(const struct response *r) {
-    const struct output *o = r->state;
+    const struct ollama_output *o = r->state;
     return o->ids.len + o->text.len + o->thinking.len + o->calls.len + o->call.len + o->arguments.len;
 }
 
 // ---- what a piece has
 
-static void begin_call(struct output *o, const struct response *r, const struct output_part *part,
+static void begin_call(struct ollama_output *o, const struct response *r, const struct output_part *part,
                        const char *text) {
     buf_clear(&o->call);
     buf_clear(&o->arguments);
@@ -69,7 +69,7 @@ static void begin_call(struct output *o, const struct response *r, const struct 
     o->in_call = true;
 }
 
-static void end_call(struct output *o) {
+static void end_call(struct ollama_output *o) {
     if (!o->in_call)
         return;
     if (o->calls.len)
@@ -81,7 +81,7 @@ static void end_call(struct output *o) {
     o->in_call = false;
 }
 
-static void take_ids(struct output *o, const struct piece *p) {
+static void take_ids(struct ollama_output *o, const struct piece *p) {
     for (size_t i = 0; p->prompt && i < p->prompt->len; i++)
         buf_fmt(&o->ids, o->ids.len ? ",%d" : "%d", p->prompt->ids[i]);
     if (!p->token_ids || !p->token_ids->len)
@@ -92,7 +92,7 @@ static void take_ids(struct output *o, const struct piece *p) {
 }
 
 // True: there is something for a line.
-static bool take_piece(struct output *o, const struct response *r, const struct piece *p) {
+static bool take_piece(struct ollama_output *o, const struct response *r, const struct piece *p) {
     size_t num = 0;
     const char *text = NULL;
     const struct output_part *parts = p->output ? output_parts(p->output, &num, &text) : NULL;
@@ -120,7 +120,7 @@ static bool take_piece(struct output *o, const struct response *r, const struct 
 }
 
 // The object up to "done"; of the text only what take_piece() took last.
-static void write_content(struct buf *b, const struct response *r, const struct output *o,
+static void write_content(struct buf *b, const struct response *r, const struct ollama_output *o,
                           const struct logprob_lists *logprobs) {
     buf_lit(b, "{\"model\":");
     json_quote(b, r->request->base.model, strlen(r->request->base.model));
@@ -150,8 +150,8 @@ static void write_content(struct buf *b, const struct response *r, const struct 
 static long long ns(double ms) { return (long long)(ms * 1e6); }
 
 // From "done" on, of a response that ends.
-static void write_end(struct buf *b, const struct response *r, const struct output *o, const struct piece *p,
-                      const struct usage *u) {
+static void write_end(struct buf *b, const struct response *r, const struct ollama_output *o,
+                      const struct piece *p, const struct usage *u) {
     const struct timings *t = &r->timings;
     buf_fmt(b, ",\"done\":true,\"done_reason\":\"%s\"",
             only_loads(r)                ? "load"
@@ -175,7 +175,7 @@ static void write_end(struct buf *b, const struct response *r, const struct outp
 
 static void write_piece(struct sse_queue *out, const struct response *r, const struct piece *p,
                         const struct usage *usage) {
-    struct output *o = r->state;
+    struct ollama_output *o = r->state;
     if (take_piece(o, r, p)) {
         struct buf *b = sse_begin(out);
         write_content(b, r, o, p->logprobs);
@@ -208,7 +208,7 @@ static void write_fail(struct sse_queue *out, const struct response *r, const st
 
 static void write_whole(struct buf *b, const struct response *r, const struct piece *p,
                         const struct usage *usage) {
-    struct output *o = r->state;
+    struct ollama_output *o = r->state;
     take_piece(o, r, p);
     write_content(b, r, o, p->logprobs);
     write_end(b, r, o, p, usage);

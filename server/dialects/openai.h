@@ -12,7 +12,7 @@ extern const struct vector_dialect cohere_rerank, vllm_score; // rerank.c
 
 // ---- in
 
-// What one of the APIs has of its own.
+// The names and fields that one of the APIs has besides the shared ones.
 struct openai_api {
     struct field_names names;
     const struct field *fields; // into struct completion_request
@@ -77,7 +77,8 @@ bool openai_completions_read(struct completion_request *r, const struct served_m
 // parse() of /v1/embeddings from a body's object, which it frees; NULL: e says why there is none.
 bool openai_embeddings_read(struct vector_request *r, const struct served_model *m, json_t *root,
                             struct api_error *e);
-// What all requests for vectors have: the model, fields of a table into r, labels; and names that are refused. And openai_parse_end() for them.
+// Reads what all requests for vectors have: the model, labels, and the fields of a table into r; refuses names. And
+// openai_parse_end() for them.
 bool vectors_read_shared(struct vector_request *r, const struct served_model *m, const json_t *root,
                          const struct field *fields, int num_fields, const struct field_names *names,
                          struct api_error *e);
@@ -88,7 +89,7 @@ bool vectors_parse_end(struct vector_request *r, const struct served_model *m, j
 
 // The text of a token; a control token's name.
 const char *openai_token_text(const struct tokenizer *t, token_id id, size_t *len);
-// What log-probabilities call a token: its text, or token_id:N where the request asks for that.
+// The name of a token in log-probabilities: its text, or token_id:N where the request asks for that.
 struct token_label {
     const char *text; // (len) the tokenizer's, or id
     size_t len;

@@ -13,7 +13,8 @@
 
 #define INT_TOP 2147483647.0
 
-struct chat_request { // what only chat has
+// Fields that only chat has.
+struct chat_request {
     bool logprobs, add_generation_prompt, continue_final, parallel_calls, include_reasoning,
         separate_reasoning;
     int max_completion_tokens, top_logprobs; // -1: not given

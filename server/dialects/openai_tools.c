@@ -47,7 +47,7 @@ static bool read_tool(const json_t *tool, size_t i, struct api_error *e) {
     return chat_check_function(function, param, e);
 }
 
-// Whose call is it, where two have a name? seen: the names so far.
+// Refuses a second tool of one name: a call would not tell them apart. seen: the names so far.
 static bool check_unique(json_t *seen, const json_t *tool, size_t i, struct api_error *e) {
     const char *name = json_name(field_get(field_get(tool, "function"), "name"));
     char param[32];

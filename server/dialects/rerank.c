@@ -52,13 +52,13 @@ static const json_t *text_of(const json_t *v) {
     return json_is_string(text) ? text : NULL;
 }
 
-struct pair {
+struct text_pair {
     const char *query, *document; // (lengths)
     size_t query_len, document_len;
 };
 
 // The ids of what the model's template makes of a pair, or only of what it has behind the document.
-static enum status fill_template(const struct served_model *m, const struct pair *p, bool tail,
+static enum status fill_template(const struct served_model *m, const struct text_pair *p, bool tail,
                                  struct token_buf *out) {
     static const struct {
         const char *name;
@@ -83,7 +83,7 @@ static enum status fill_template(const struct served_model *m, const struct pair
 }
 
 // Cuts a pair to `keep` tokens: the end of the document goes, but not what follows it. *second: where the second text begins.
-static enum status cut_pair(const struct served_model *m, const struct pair *p, size_t keep,
+static enum status cut_pair(const struct served_model *m, const struct text_pair *p, size_t keep,
                             struct token_buf *ids, size_t *second) {
     struct token_buf tail = {0};
     enum status status = STATUS_OK;
@@ -104,8 +104,8 @@ static enum status cut_pair(const struct served_model *m, const struct pair *p, 
 
 static bool add_pair(struct vector_request *r, const struct served_model *m, const json_t *query,
                      const json_t *document, const char *param, struct api_error *e) {
-    struct pair p = {json_string_value(query), json_string_value(document), json_string_length(query),
-                     json_string_length(document)};
+    struct text_pair p = {json_string_value(query), json_string_value(document), json_string_length(query),
+                          json_string_length(document)};
     int *type_from = r->second_text ? &r->second_text[r->base.num_prompts] : NULL;
     struct token_buf *ids = &r->base.prompts[r->base.num_prompts++];
     size_t second = 0, keep = (size_t)(r->truncate < 0 ? m->max_model_len : r->truncate);

@@ -17,5 +17,5 @@ void response_store_put(struct response_store *s, const uint8_t owner[SHA256_BYT
 // Appends copies; either may be NULL. False: there is none of that owner and id, or a buffer has failed.
 bool response_store_get(struct response_store *s, const uint8_t owner[SHA256_BYTES], const char *id,
                         struct buf *body, struct buf *items);
-bool response_store_delete(struct response_store *s, const uint8_t owner[SHA256_BYTES],
-                           const char *id); // false: none
+// False: there is none of that owner and id.
+bool response_store_delete(struct response_store *s, const uint8_t owner[SHA256_BYTES], const char *id);

@@ -139,7 +139,7 @@ static bool read_call(struct item_reader *rd, const json_t *item, size_t i, stru
            api_fail_memory(e);
 }
 
-// What a tool gave; the name is for templates that want it.
+// Reads the result of a tool; the name is for templates that want it.
 static bool read_output(struct item_reader *rd, const json_t *item, size_t i, struct api_error *e) {
     const json_t *id = need_string(item, "call_id", i, e);
     if (!id)

@@ -162,7 +162,7 @@ static bool read_reasoning(json_t *chat, const json_t *reasoning, struct api_err
     return rewrite_copy(chat, "reasoning_effort", reasoning, "effort", e);
 }
 
-// What a response may include besides. What hosted tools would give is never there.
+// Reads what a response includes besides. Output of hosted tools is accepted and never there.
 static bool read_include(json_t *chat, const json_t *root, struct api_error *e) {
     static const char *const known[] = {"message.output_text.logprobs",
                                         "reasoning.encrypted_content",
@@ -356,7 +356,7 @@ bool responses_count(const struct served_model *m, const char *body, size_t len,
                      char *ignored, struct api_error *e) {
     struct completion_request r = {0};
     json_t *root = body_load(body, len, e);
-    bool ok = field_get(root, "previous_response_id") // whose it would be is not known here
+    bool ok = field_get(root, "previous_response_id") // a job does not know its owner
                   ? api_fail(e, 400, "unsupported_parameter", "previous_response_id", "Send the whole input.")
                   : read_body(&r, m, root, e);
     ok = openai_parse_end(&r, m, root, &api, ok, e);

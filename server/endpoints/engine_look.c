@@ -9,7 +9,7 @@
 
 #define PAGES_PATH "/engine/pages/"
 
-// What ?pages= may name; 1 is all of them.
+// Values of ?pages=; 1 is all of them.
 enum {
     SHOW_STATE = 1,
     SHOW_GROUP = 2,

@@ -1,4 +1,4 @@
-// What routes.c sends a request to, but for completions.
+// Handlers of models, health and llama-server's small pages.
 #include "handlers.h"
 
 #include "api/loras.h"

@@ -8,13 +8,13 @@
 
 enum { MAX_ADAPTERS = 1024 }; // --max-loras has no more
 
-struct list {
+struct adapter_list {
     struct metrics_adapter *adapters;
     int num;
 };
 
 static void add_adapter(void *arg, const struct lora *a) {
-    struct list *l = arg;
+    struct adapter_list *l = arg;
     if (l->num == MAX_ADAPTERS)
         return;
     struct metrics_adapter *out = &l->adapters[l->num++];
@@ -25,7 +25,7 @@ static void add_adapter(void *arg, const struct lora *a) {
 void reply_metrics(struct app *app, struct http_request *request, const char *(*route_name)(int),
                    int num_routes) {
     static struct metrics_adapter adapters[MAX_ADAPTERS]; // of the loop thread
-    struct list list = {adapters, 0};
+    struct adapter_list list = {adapters, 0};
     struct service_stats stats;
     struct metrics_census census;
     app_stats(app, &stats);

@@ -85,7 +85,7 @@ static void write_capabilities(struct buf *b, const struct served_model *m) {
     buf_char(b, ']');
 }
 
-// What clients plan with: the length is the server's.
+// Clients plan with the context length: it is the server's, not the model's.
 static void write_shown(struct buf *b, const struct app *app) {
     const struct engine_info *info = engine_info(app->engine);
     const struct model_config *c = &info->model;

@@ -266,8 +266,8 @@ static bool is_local_origin(const char *origin) {
     return n && http_host_is_local(origin + n, "localhost");
 }
 
-// What a page of this origin is told to be allowed: the origin, or *, which says nothing of credentials. NULL: it is
-// not.
+// The origin that a page of this one is told: itself, or *, which says nothing of credentials. NULL: it is not
+// allowed.
 static const char *find_allowed_origin(const struct app *app, const char *origin) {
     const struct str_list *l = &app->config->allowed_origins;
     for (size_t i = 0; i < l->len; i++) {

@@ -32,7 +32,7 @@ static int value_of_key(const struct buf *key) {
 
 static bool knows_name(
     const struct output_parser *p) { // without marks around it only a tool's name says that it is a call
-    const struct call *c = &p->call;
+    const struct parsed_call *c = &p->call;
     return c->name.len > 0 && c->name.len <= MAX_NAME &&
            (!p->format->bare || output_has_tool(p, c->name.data, c->name.len));
 }
@@ -40,7 +40,7 @@ static bool knows_name(
 // Sends what the model wrote as arguments, from mark to pos. What is no object goes out when it is whole: a string's text,
 // and for null none.
 static void send_arguments(struct output_parser *p, bool whole) {
-    struct call *c = &p->call;
+    struct parsed_call *c = &p->call;
     if (c->object || p->in.data[c->mark] == '{') {
         c->object = true;
         output_add(p, PART_ARGUMENTS, p->in.data + c->mark, c->pos - c->mark);
@@ -60,7 +60,7 @@ static void send_arguments(struct output_parser *p, bool whole) {
 }
 
 static enum step_result begin_object(struct output_parser *p, char c) {
-    struct call *call = &p->call;
+    struct parsed_call *call = &p->call;
     call->pos++;
     if (c == '[' && !call->list) {
         call->list = true;
@@ -68,13 +68,13 @@ static enum step_result begin_object(struct output_parser *p, char c) {
         struct buf name = call->name, id = call->id;
         buf_clear(&name);
         buf_clear(&id);
-        *call = (struct call){.step = STEP_KEY,
-                              .begin = call->begin,
-                              .pos = call->pos,
-                              .list = call->list,
-                              .json = call->json,
-                              .name = name,
-                              .id = id};
+        *call = (struct parsed_call){.step = STEP_KEY,
+                                     .begin = call->begin,
+                                     .pos = call->pos,
+                                     .list = call->list,
+                                     .json = call->json,
+                                     .name = name,
+                                     .id = id};
     } else if (call->list && c == ']') {
         return STEP_DONE;
     } else if (!(call->list && c == ',' && call->begun)) {
@@ -85,7 +85,7 @@ static enum step_result begin_object(struct output_parser *p, char c) {
 }
 
 static enum step_result end_object(struct output_parser *p) {
-    struct call *c = &p->call;
+    struct parsed_call *c = &p->call;
     if (!c->begun && !knows_name(p))
         return STEP_FAILED;
     if (!c->begun)
@@ -105,7 +105,7 @@ static enum step_result end_object(struct output_parser *p) {
 }
 
 static enum step_result begin_value(struct output_parser *p, char c) {
-    struct call *call = &p->call;
+    struct parsed_call *call = &p->call;
     call->step = STEP_IN_VALUE;
     call->mark = call->pos;
     call->scan = (struct json_scan){0};
@@ -125,7 +125,7 @@ static enum step_result begin_value(struct output_parser *p, char c) {
 }
 
 static enum step_result in_value(struct output_parser *p) {
-    struct call *c = &p->call;
+    struct parsed_call *c = &p->call;
     bool whole = json_scan_value(p, &c->scan, &c->pos);
     if (c->value == VALUE_ARGUMENTS && c->has_arguments)
         send_arguments(p, whole);
@@ -144,7 +144,7 @@ static enum step_result in_value(struct output_parser *p) {
 }
 
 enum step_result call_json_step(struct output_parser *p) {
-    struct call *c = &p->call;
+    struct parsed_call *c = &p->call;
     if (c->step == STEP_IN_VALUE)
         return in_value(p);
     while (c->pos < p->in.len && output_blank(p->in.data[c->pos]))
@@ -200,7 +200,7 @@ enum step_result call_json_step(struct output_parser *p) {
 // ---- NAME mid {…}
 
 static enum step_result named_value(struct output_parser *p) {
-    struct call *c = &p->call;
+    struct parsed_call *c = &p->call;
     while (c->step == STEP_VALUE && c->pos < p->in.len && output_blank(p->in.data[c->pos]))
         c->pos++;
     if (c->pos == p->in.len)
@@ -221,7 +221,7 @@ static enum step_result named_value(struct output_parser *p) {
 
 enum step_result call_named_step(struct output_parser *p) {
     const struct output_format *f = p->format;
-    struct call *c = &p->call;
+    struct parsed_call *c = &p->call;
     size_t at = c->begin;
     if (c->json)
         return call_json_step(p);

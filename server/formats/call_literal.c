@@ -4,17 +4,17 @@
 
 enum { MAX_DEPTH = 32 };
 
-struct reader {
+struct literal_reader {
     const char *at, *end;
     struct buf *out;
 };
 
-static void skip_blanks(struct reader *r) {
+static void skip_blanks(struct literal_reader *r) {
     while (r->at < r->end && output_blank(*r->at))
         r->at++;
 }
 
-static bool take(struct reader *r, char c) {
+static bool take(struct literal_reader *r, char c) {
     skip_blanks(r);
     if (r->at == r->end || *r->at != c)
         return false;
@@ -22,7 +22,7 @@ static bool take(struct reader *r, char c) {
     return true;
 }
 
-static bool begins(const struct reader *r, const char *text) {
+static bool begins(const struct literal_reader *r, const char *text) {
     size_t n = strlen(text);
     return (size_t)(r->end - r->at) >= n && memcmp(r->at, text, n) == 0;
 }
@@ -32,7 +32,7 @@ static bool is_word(char c) {
            (c >= 'a' && c <= 'z') || (unsigned char)c >= 0x80;
 }
 
-static const char *take_word(struct reader *r, size_t *len) {
+static const char *take_word(struct literal_reader *r, size_t *len) {
     skip_blanks(r);
     const char *begin = r->at;
     while (r->at < r->end && is_word(*r->at))
@@ -42,7 +42,7 @@ static const char *take_word(struct reader *r, size_t *len) {
 }
 
 // The character of an escape of four or two digits of hexadecimal, or another; false: it is none.
-static bool take_escape(struct reader *r, struct buf *text) {
+static bool take_escape(struct literal_reader *r, struct buf *text) {
     static const char letters[] = "n\nt\tr\rb\bf\f0\0";
     if (r->at == r->end)
         return false;
@@ -76,7 +76,7 @@ static bool take_escape(struct reader *r, struct buf *text) {
     return true;
 }
 
-static bool take_string(struct reader *r) {
+static bool take_string(struct literal_reader *r) {
     struct buf text = {0};
     const char *mark = begins(r, OUTPUT_QUOTE) ? OUTPUT_QUOTE : begins(r, "'") ? "'" : "\"";
     bool ok = true, raw = *mark == '<';
@@ -98,9 +98,9 @@ static bool take_string(struct reader *r) {
     return ok;
 }
 
-static bool take_value(struct reader *r, int depth);
+static bool take_value(struct literal_reader *r, int depth);
 
-static bool take_list(struct reader *r, char close, int depth) {
+static bool take_list(struct literal_reader *r, char close, int depth) {
     buf_char(r->out, '[');
     for (bool first = true; !take(r, close); first = false) {
         if (!first && (!take(r, ',') || take(r, close)))
@@ -115,7 +115,7 @@ static bool take_list(struct reader *r, char close, int depth) {
 }
 
 // key:value or key=value, up to `close`. A key is a word or a string.
-static bool take_pairs(struct reader *r, char between, char close, int depth) {
+static bool take_pairs(struct literal_reader *r, char between, char close, int depth) {
     buf_char(r->out, '{');
     for (bool first = true; !take(r, close); first = false) {
         if (!first && !take(r, ','))
@@ -167,7 +167,7 @@ static bool is_number(const char *at, const char *end) {
     return rest < end && skip_digits(rest, end) == end;
 }
 
-static bool take_value(struct reader *r, int depth) {
+static bool take_value(struct literal_reader *r, int depth) {
     static const char *const words[][2] = {{"True", "true"}, {"False", "false"}, {"None", "null"},
                                            {"true", "true"}, {"false", "false"}, {"null", "null"}};
     if (depth > MAX_DEPTH)
@@ -202,7 +202,7 @@ static bool take_value(struct reader *r, int depth) {
 
 // From pos to behind the bracket that closes the one there; strings count as a whole.
 static bool find_close(struct output_parser *p) {
-    struct call *c = &p->call;
+    struct parsed_call *c = &p->call;
     for (; c->pos < p->in.len; c->pos++) {
         char at = p->in.data[c->pos];
         enum match m = output_match(p, c->pos, OUTPUT_QUOTE);
@@ -231,7 +231,7 @@ static bool find_close(struct output_parser *p) {
 
 static bool convert(struct output_parser *p, size_t begin, size_t end) {
     struct buf out = {0};
-    struct reader r = {p->in.data + begin + 1, p->in.data + end, &out};
+    struct literal_reader r = {p->in.data + begin + 1, p->in.data + end, &out};
     bool python = p->format->syntax == CALLS_PYTHON;
     bool ok = take_pairs(&r, python ? '=' : ':', python ? ')' : '}', 0) && r.at == r.end;
     if (ok) {
@@ -246,7 +246,7 @@ static bool convert(struct output_parser *p, size_t begin, size_t end) {
 
 // NAME and what is in brackets behind it; NAME from call.mark on.
 static enum step_result one_call(struct output_parser *p) {
-    struct call *c = &p->call;
+    struct parsed_call *c = &p->call;
     char open = p->format->syntax == CALLS_PYTHON ? '(' : '{';
     if (c->step == STEP_NAME) {
         while (c->pos < p->in.len && p->in.data[c->pos] != open && c->pos - c->mark <= MAX_NAME)
@@ -269,7 +269,7 @@ static enum step_result one_call(struct output_parser *p) {
 }
 
 enum step_result call_literal_step(struct output_parser *p) {
-    struct call *c = &p->call;
+    struct parsed_call *c = &p->call;
     if (c->step == STEP_NAME || c->step == STEP_VALUE)
         return one_call(p);
     while (c->pos < p->in.len && output_blank(p->in.data[c->pos]))

@@ -56,7 +56,7 @@ static void add_value(struct output_parser *p, size_t begin, size_t end, bool ma
 
 // The key from mark to pos; what follows it says the type, or the schema does.
 static bool begin_argument(struct output_parser *p) {
-    struct call *c = &p->call;
+    struct parsed_call *c = &p->call;
     struct buf b = {0};
     size_t begin = c->mark, end = c->pos;
     while (begin < end && output_blank(p->in.data[begin]))
@@ -89,7 +89,7 @@ static bool contains(const struct output_parser *p, size_t begin, size_t end, co
 
 // Looks for a text from pos on; WAIT: it may yet come.
 static enum step_result find(struct output_parser *p, const char *what, size_t most) {
-    struct call *c = &p->call;
+    struct parsed_call *c = &p->call;
     for (; c->pos < p->in.len; c->pos++) {
         enum match m = output_match(p, c->pos, what);
         if (m != MATCH_NO)
@@ -101,7 +101,7 @@ static enum step_result find(struct output_parser *p, const char *what, size_t m
 }
 
 static void begin_text(struct output_parser *p) {
-    struct call *c = &p->call;
+    struct parsed_call *c = &p->call;
     c->mark = c->pos;
     c->step = STEP_IN_VALUE;
     c->first = true;
@@ -111,7 +111,7 @@ static void begin_text(struct output_parser *p) {
 
 static enum step_result in_text(struct output_parser *p) {
     const struct output_format *f = p->format;
-    struct call *c = &p->call;
+    struct parsed_call *c = &p->call;
     if (c->first && c->mark == p->in.len)
         return STEP_WAIT;
     if (c->first && f->argument.trim && p->in.data[c->mark] == '\n')
@@ -140,7 +140,7 @@ static enum step_result in_text(struct output_parser *p) {
 // An argument, or the end of the call, which STEP_TAIL reads.
 static enum step_result next_argument(struct output_parser *p) {
     const struct output_format *f = p->format;
-    struct call *c = &p->call;
+    struct parsed_call *c = &p->call;
     size_t pos = c->pos;
     while (pos < p->in.len && output_blank(p->in.data[pos]))
         pos++;
@@ -161,7 +161,7 @@ static enum step_result next_argument(struct output_parser *p) {
 
 enum step_result call_tagged_step(struct output_parser *p) {
     const struct output_format *f = p->format;
-    struct call *c = &p->call;
+    struct parsed_call *c = &p->call;
     enum step_result r;
     switch (c->step) {
     case STEP_BEGIN:

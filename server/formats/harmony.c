@@ -17,7 +17,7 @@ static bool has_word(const char *text, size_t len, const char *word) {
 
 // The recipient: a word behind "to=".
 static bool read_recipient(struct output_parser *p, const char *text, size_t len) {
-    struct call *c = &p->call;
+    struct parsed_call *c = &p->call;
     const char *to = find_in(text, len, "to="), *end = text + len;
     buf_clear(&c->name);
     buf_clear(&c->id);
@@ -35,7 +35,7 @@ static bool read_recipient(struct output_parser *p, const char *text, size_t len
 
 static void begin_body(struct output_parser *p, const char *header, size_t len) {
     struct buf name = p->call.name, id = p->call.id;
-    p->call = (struct call){.name = name, .id = id};
+    p->call = (struct parsed_call){.name = name, .id = id};
     bool call = read_recipient(p, header, len);
     if (call && p->tools) {
         p->body = PART_ARGUMENTS;

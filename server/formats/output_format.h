@@ -1,4 +1,4 @@
-// What models write besides plain text: reasoning, and calls of tools, each family in a format of its own. A format is a
+// Models write reasoning and calls of tools besides plain text, each family in a format of its own. A format is a
 // row of output_formats.c, chosen by the chat template. A parser reads one choice's text as it comes.
 //
 // The result does not depend on how the text is cut into pushes. A parser belongs to one thread; formats are immutable.
@@ -23,7 +23,7 @@ enum call_syntax {
 // All texts are literal; NULL: the format has none.
 struct output_format {
     const char *name;     // of --tool-call-parser
-    const char *hints[3]; // what its chat templates have, all of them
+    const char *hints[3]; // its chat templates have all of them
     const char *think_open, *think_close;
     bool harmony; // gpt-oss: messages with headers; of what follows nothing applies
     enum call_syntax syntax;
@@ -79,10 +79,10 @@ void output_parser_free(struct output_parser *p); // NULL is allowed
 void output_push(struct output_parser *p, const char *text, size_t len);
 // No more text comes: what was held back is decided.
 void output_end(struct output_parser *p);
-// What is decided since the last output_clear(): (*num) parts, and the text that they speak of. Valid until the next push.
+// The (*num) parts decided since the last output_clear(), and the text that they point into. Valid until the next push.
 const struct output_part *output_parts(const struct output_parser *p, size_t *num, const char **text);
 void output_clear(struct output_parser *p);
 int output_num_calls(const struct output_parser *p);    // begun
 int output_calls_ended(const struct output_parser *p);  // whole
-bool output_is_thinking(const struct output_parser *p); // what was pushed last is reasoning
+bool output_is_thinking(const struct output_parser *p); // the text pushed last is reasoning
 bool output_failed(const struct output_parser *p);      // out of memory

@@ -1,10 +1,10 @@
-// What a model may write, as parts of a grammar: its reasoning first, then text that is constrained, or calls.
+// The format of a model as parts of a grammar: its reasoning first, then text that is constrained, or calls.
 #pragma once
 
 #include "output_format.h"
 #include "part_arena.h"
 
-// What the output has to be.
+// The constraint on the output.
 struct output_rule {
     const struct output_format *format; // NULL: text
     const struct tokenizer *tokenizer;
@@ -20,7 +20,7 @@ struct output_rule {
 
 bool output_any_strict(const json_t *tools);
 
-// What of it cannot be constrained for this format: a sentence's end, as in "needs …", perhaps in room (size).
-// NULL: all can.
+// The end of a sentence about the part that cannot be constrained for this format, as in "needs …", perhaps in room
+// (size). NULL: all can.
 const char *output_rule_problem(const struct output_rule *r, char *room, size_t size);
 output_text output_rule_part(struct part_arena *a, const struct output_rule *r);

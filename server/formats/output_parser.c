@@ -74,7 +74,7 @@ static void enter_call(struct output_parser *p, size_t pos) {
     struct buf name = p->call.name, id = p->call.id;
     buf_clear(&name);
     buf_clear(&id);
-    p->call = (struct call){.begin = pos, .pos = pos, .name = name, .id = id};
+    p->call = (struct parsed_call){.begin = pos, .pos = pos, .name = name, .id = id};
     p->state = OUT_CALL;
 }
 
@@ -210,7 +210,7 @@ static bool section_step(struct output_parser *p) {
     } else if (end == MATCH_NO && call == MATCH_YES) {
         enter_call(p, pos + (f->call_open ? strlen(f->call_open) : 0));
     } else if (p->ended || (end == MATCH_NO && call == MATCH_NO)) {
-        p->state = OUT_TEXT; // what is here is text
+        p->state = OUT_TEXT; // the rest is text
         p->scan = p->section;
     } else {
         return false;
@@ -249,7 +249,7 @@ static bool call_step(struct output_parser *p) {
     } else if (r == STEP_FAILED || (r == STEP_WAIT && p->ended && !p->call.begun)) {
         if (p->call.begun)
             p->at = p->call.pos;
-        p->scan = p->call.begun ? p->call.pos : p->call.begin; // what looked like a call is text
+        p->scan = p->call.begun ? p->call.pos : p->call.begin; // it looked like a call and is text
         p->state = OUT_TEXT;
     } else if (r == STEP_WAIT) {
         return false;

@@ -41,7 +41,7 @@ void output_add(struct output_parser *p, enum part_kind kind, const char *text, 
 void output_end_call(struct output_parser *p) { p->num_ended++; }
 
 void output_begin_call(struct output_parser *p) {
-    struct call *c = &p->call;
+    struct parsed_call *c = &p->call;
     p->num_calls++;
     c->begun = p->said = true;
     struct output_part *part = output_failed(p) ? NULL : new_part(p, PART_CALL);
@@ -110,7 +110,7 @@ bool json_scan_value(const struct output_parser *p, struct json_scan *s, size_t 
 
 bool output_read_name(struct output_parser *p, size_t begin, size_t end) {
     const struct output_format *f = p->format;
-    struct call *c = &p->call;
+    struct parsed_call *c = &p->call;
     while (begin < end && output_blank(p->in.data[begin]))
         begin++;
     while (end > begin && output_blank(p->in.data[end - 1]))
@@ -139,7 +139,7 @@ bool output_read_name(struct output_parser *p, size_t begin, size_t end) {
 }
 
 enum step_result output_find_name(struct output_parser *p, const char *end, const char *other) {
-    struct call *c = &p->call;
+    struct parsed_call *c = &p->call;
     for (; c->pos < p->in.len && c->pos - c->begin <= 2 * MAX_NAME; c->pos++) {
         enum match m = output_match(p, c->pos, end), o = output_match(p, c->pos, other);
         if (m == MATCH_OPEN || (m == MATCH_NO && o == MATCH_OPEN))

@@ -25,7 +25,7 @@ enum call_step {
 };
 
 // A call that is being read. Positions are of output_parser.in.
-struct call {
+struct parsed_call {
     enum call_step step;
     enum { VALUE_OTHER, VALUE_NAME, VALUE_ID, VALUE_ARGUMENTS, VALUE_FUNCTION } value;
     size_t begin, pos, mark;
@@ -53,7 +53,7 @@ struct output_parser {
     size_t at, scan;     // of text: before scan no mark begins
     size_t solid;        // behind the last byte before scan that is no blank
     size_t section;      // where the next call may begin
-    struct call call;
+    struct parsed_call call;
     int num_calls, num_ended;
     struct buf text;
     struct output_part *parts;
@@ -79,7 +79,7 @@ void output_add(struct output_parser *p, enum part_kind kind, const char *text, 
 void output_begin_call(struct output_parser *p);
 void output_end_call(struct output_parser *p);
 
-// Of one step: more can be done at once; the rest of the input is needed; the call is over, at call.pos; it is no call.
+// After a step: more can be done at once; the rest of the input is needed; the call is over, at call.pos; it is no call.
 enum step_result { STEP_MORE, STEP_WAIT, STEP_DONE, STEP_FAILED };
 enum step_result call_json_step(struct output_parser *p);
 enum step_result call_named_step(struct output_parser *p);

@@ -24,7 +24,7 @@ struct client_request {
     size_t len;
     int timeout_ms;                    // without a byte either way
     int total_ms;                      // for all of it; 0: no limit
-    const volatile sig_atomic_t *stop; // what a signal sets to end it; NULL: nothing does
+    const volatile sig_atomic_t *stop; // a signal sets it to end it; NULL: none does
 };
 
 struct client {

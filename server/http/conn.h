@@ -90,8 +90,8 @@ struct http_limits {
     size_t max_body;                // bytes of one body; 0: 32 MiB
     size_t max_all_bodies;          // bytes of all bodies at a time; 0: 512 MiB
     int head_timeout, idle_timeout; // seconds; 0: 10, 120
-    int body_window,
-        body_timeout; // seconds over which a body must have its rate, and of all of it; 0: 10, 300
-    int send_grace;   // seconds beyond what a response may take by its rate; 0: 30
-    int rate;         // bytes per second, either way, at least; 0: 16 KiB/s
+    // seconds over which a body must have its rate, and of all of it; 0: 10, 300
+    int body_window, body_timeout;
+    int send_grace; // seconds beyond what a response may take by its rate; 0: 30
+    int rate;       // bytes per second, either way, at least; 0: 16 KiB/s
 };

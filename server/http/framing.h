@@ -1,5 +1,5 @@
-// What libmicrohttpd 0.9.75 lets through and must not pass: the request-smuggling forms, NULs, and ambiguous
-// framing. Pure functions over one request's head.
+// Refuses what libmicrohttpd 0.9.75 lets through: the request-smuggling forms, NULs, and ambiguous framing.
+// Pure functions over one request's head.
 #pragma once
 
 #include "buf.h"

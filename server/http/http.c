@@ -587,7 +587,7 @@ static void judge(struct http *http, struct http_conn *c, int64_t now) {
         c->request->gone = true;
     if (verdict == CONN_REFUSE_BODY) {
         body_fail(c->request, c->unseen ? HTTP_BODY_MALFORMED : HTTP_BODY_TOO_SLOW);
-        shutdown(c->fd, SHUT_WR); // what still comes is dropped: linger.h
+        shutdown(c->fd, SHUT_WR); // the rest is dropped: linger.h
         c->deadline = now + REFUSED_TIMEOUT * SECOND;
     } else if (verdict != CONN_KEEP) {
         conn_shut(c);

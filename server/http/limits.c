@@ -74,7 +74,7 @@ bool conn_makes_room(const struct http_conn *c, int64_t now) {
     if (c->closed || !c->deadline || (request && request->state != HTTP_HEAD))
         return false;
     int64_t quiet = now - (request ? request->arrived : c->since);
-    int waiting = 0; // what has come and libmicrohttpd has not read may be all that is missing
+    int waiting = 0; // bytes that libmicrohttpd has not read may be all that is missing
     return quiet > (c->used && !request ? SECOND : SILENT) && ioctl(c->fd, FIONREAD, &waiting) == 0 &&
            waiting == 0;
 }

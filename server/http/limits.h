@@ -1,4 +1,4 @@
-// What a connection may do and when it must have done it: deadlines, rates, requests a second. Loop thread.
+// Limits of a connection: deadlines, rates, requests a second. Loop thread.
 #pragma once
 
 #include "conn.h"
@@ -7,7 +7,7 @@ enum http_verdict { CONN_KEEP, CONN_SHUT, CONN_GONE, CONN_REFUSE_BODY }; // GONE
 
 // The limits with their defaults for zeros; of connections, as many as there may be descriptors.
 struct http_limits http_limits_filled(const struct http_limits *limits);
-// What a look at the connection, once a second, says of it. now: monotonic ns, as everywhere here.
+// Judges a connection once a second. now: monotonic ns, as everywhere here.
 enum http_verdict conn_judge(struct http_conn *c, const struct http_limits *l, int64_t now);
 // Whether it may be closed for the sake of others: it waits for a request or for the rest of a head.
 bool conn_makes_room(const struct http_conn *c, int64_t now);

@@ -6,10 +6,11 @@
 #include <microhttpd.h>
 #include <stdbool.h>
 
-// Calls fn, on the thread of the loop, in place of each page of libmicrohttpd's own; status is what it would say. One for the process.
+// Calls fn, on the thread of the loop, in place of each page of libmicrohttpd's own, which would have this status. One for
+// the process.
 void unreadable_call(void (*fn)(struct MHD_Connection *mhd, int status));
 
-// What MHD_queue_response() does, for what the application responds.
+// MHD_queue_response() for responses of the application.
 enum MHD_Result unreadable_queue(struct MHD_Connection *mhd, unsigned status, struct MHD_Response *response);
 
 // Why, of 400, 413, 414, 431 or 505 for a head; in_line: for its first line.

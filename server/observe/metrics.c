@@ -376,7 +376,7 @@ static void write_process(struct buf *out, const struct metrics_page *page) {
                         (double)files.rlim_cur);
 }
 
-// What boards of vLLM ask for and what never is otherwise here: no sleep mode, no cache of other servers or of images.
+// Boards of vLLM ask for these, which never change here: no sleep mode, no cache of other servers or of images.
 static void write_constants(struct writer *w) {
     static const char *const counters[] = {"external_prefix_cache_queries_total",
                                            "external_prefix_cache_hits_total", "mm_cache_queries_total",

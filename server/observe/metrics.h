@@ -63,7 +63,7 @@ struct metrics_adapter {
     int waiting, running;
 };
 
-// What else a page shows.
+// The rest of a page.
 struct metrics_page {
     const char *name_space, *model;
     const struct service_stats *stats;

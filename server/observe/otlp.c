@@ -16,8 +16,8 @@ struct otlp {
     struct client_url url;
     pthread_mutex_t lock;
     pthread_cond_t changed; // for both sides
-    struct span *
-        queue; // (QUEUE) ring. The sender reads the first `num` unlocked, the other thread writes behind them
+    // (QUEUE) ring. The sender reads the first `num` unlocked, the other thread writes behind them.
+    struct span *queue;
     int head, num;
     struct otlp_counts counts;
     bool closing, ended;

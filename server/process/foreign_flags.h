@@ -9,7 +9,7 @@ struct foreign_flag {
     // The flag that means the same and takes the same values, without dashes; "model": the positional argument;
     // NULL: there is none.
     const char *ours;
-    const char *hint; // what to do instead, where `ours` is not a flag of the command; NULL: nothing
+    const char *hint; // advice, where `ours` is not a flag of the command; NULL: nothing
 };
 
 // The row of a flag as written, of len bytes, where `_` is as good as `-`; NULL: nobody's.

@@ -1,4 +1,4 @@
-// What someone may have meant who wrote a flag or a path that there is not.
+// The flag or path that someone may have meant who wrote one that there is not.
 #pragma once
 
 #include <stddef.h>

@@ -1,5 +1,5 @@
-// What a process finds where it is started, and may not be as usual: descriptors that are closed, a small
-// stack, blocked signals, no threads left, an output that takes nothing.
+// Checks of the process environment, which may not be as usual: descriptors that are closed, a small stack,
+// blocked signals, no threads left, an output that takes nothing.
 #pragma once
 
 #include "status.h"

@@ -1,4 +1,4 @@
-// What requests are sampled with where they say nothing.
+// Sampling parameters of requests that give none.
 #pragma once
 
 #include "config.h"

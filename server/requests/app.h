@@ -74,7 +74,7 @@ struct app {
     struct watchdog watchdog;
     _Atomic uint64_t turns; // of the loop; the watchdog looks
     uv_signal_t sigterm, sigint, sigusr1, sighup;
-    bool had_terminal; // whose end is the server's
+    bool had_terminal; // the server ends with it
     struct key_files key_files;
     uv_work_t load;
     struct err load_err;
@@ -82,17 +82,18 @@ struct app {
     bool loading, stopping;
 };
 
-// Why the processes that share the model have ended; "" while they work, and where there is one.
+// The reason for which the processes that share the model have ended; "" while they work, and where there is one.
 const char *app_group_error(const struct app *app);
 void app_stats(struct app *app, struct service_stats *stats); // zeros while loading
 // The key that a request presents; NULL: none. Borrowed from the head.
 const char *app_key(const struct http_head *head);
-// Who sends a request: a hash of its key, or zeros where there can be one key at most.
+// Names the sender of a request: a hash of its key, or zeros where there can be one key at most.
 void app_tenant(const struct app *app, const struct http_head *head, uint8_t out[SHA256_BYTES]);
-// Whose work it is: that of the key where there are several, else of the address.
+// The client of the pool: the key where there are several, else the address.
 struct work_client app_client(const struct app *app, const struct http_request *request);
-// Each key is a tenant, where there are several or a file may bring more: its prefixes are its own, and its cache_salt divides them further. Puts what names
-// both, a hash, because --record writes it, in place of the salt of `len` bytes, for free(). False: out of memory.
+// Each key is a tenant, where there are several or a file may bring more: its prefixes are its own, and its cache_salt
+// divides them further. Replaces the salt of `len` bytes by a hash of both, because --record writes it; for free(). False:
+// out of memory.
 bool app_salt(const struct app *app, const struct http_head *head, char **salt, size_t *len);
 bool app_is_admin(const struct app *app, const struct http_head *head); // it presents an admin key
 // Whether the model gives completions, or vectors, or those of a reranker; otherwise e says what it gives (400).

@@ -66,4 +66,4 @@ void choice_end_text(struct choice *ch);
 size_t choice_sendable(const struct choice *ch);
 bool choice_failed(const struct choice *ch); // out of memory
 size_t choice_kept(const struct choice *ch); // bytes of its response that are not written yet
-void choice_free(struct choice *ch);         // what it owns
+void choice_free(struct choice *ch);         // all that it owns

@@ -20,7 +20,7 @@ static uint64_t pick_seed(struct app *app) {
     return seed;
 }
 
-// What the output has to be, and how long its reasoning may last. false: out of memory.
+// Makes the constraint on the output and the bound of its reasoning. False: out of memory.
 static bool make_filter(const struct completion *c, struct request_params *p) {
     const struct completion_request *q = &c->request;
     if (q->constraint && (p->filter = constraint_filter(q->constraint)))
@@ -43,7 +43,7 @@ static bool make_filter(const struct completion *c, struct request_params *p) {
     return f != NULL;
 }
 
-// Behind what the grammar knows. false: out of memory.
+// Adds drafters behind that of the grammar. False: out of memory.
 static bool make_drafter(const struct app *app, const struct token_buf *prediction,
                          struct request_params *p) {
     enum { MIN_MATCH = 3 };

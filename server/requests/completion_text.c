@@ -123,7 +123,7 @@ void choice_echo_end(struct choice *ch) {
     release_pending(ch, true);
     detok_free(ch->echo);
     ch->echo = NULL;
-    ch->num_partial = 0; // what was unfinished is U+FFFD
+    ch->num_partial = 0; // an unfinished character is U+FFFD
     ch->has_new_text = ch->text.len > 0;
 }
 

@@ -68,7 +68,7 @@ struct exchange {
     // set by read()
     const char *ignored;         // names of fields without an effect, `a, b`; NULL: none
     bool streams;                // flush() writes the response
-    struct api_request *request; // of a kind that submits: what is asked; in the kind's own struct
+    struct api_request *request; // in the kind's own struct, where it submits
     // More to do in the pool before begin(); NULL: nothing.
     bool (*prepare)(struct exchange *x, struct api_error *e);
     // set by begin()
@@ -99,7 +99,7 @@ struct exchange {
     size_t kept;        // its part of app->kept
     struct work_client client;
     struct pool_work work;
-    void (*step)(struct exchange *x); // what the pool does, and then the loop
+    void (*step)(struct exchange *x); // the pool's, and then the loop's
     void (*next_step)(struct exchange *x);
     struct buf body, out;
     struct api_error error;

@@ -191,7 +191,7 @@ static void on_answer(struct service_query *query) {
     }
     if (x->kind->answered)
         x->kind->answered(x, NULL, NULL);
-    finish_exchange(x); // who took the answers lets libmicrohttpd run
+    finish_exchange(x); // the caller lets libmicrohttpd run
 }
 
 static bool ask_engine(struct exchange *x, struct api_error *e) {

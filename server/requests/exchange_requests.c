@@ -60,7 +60,7 @@ bool exchange_make_requests(struct exchange *x, const char *id_prefix, int per_p
     return true;
 }
 
-// Of two reasons for which the queue is full: not the number of requests.
+// The queue is full of tokens, not of requests.
 static bool is_short_of_tokens(struct app *app) {
     struct service_stats stats;
     app_stats(app, &stats);

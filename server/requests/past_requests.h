@@ -1,4 +1,4 @@
-// What the engine calls a client's request: of the last PROMPT_PAST, for who asks about one of them later. Loop thread.
+// The engine's ids of clients' requests, the last PROMPT_PAST, for questions about one of them. Loop thread.
 #pragma once
 
 #include "api/api_request.h"

@@ -8,7 +8,7 @@
 
 #include <uv.h>
 
-// Who asks for work: a key, or an address where keys tell nobody apart (app_client()).
+// The client that asks for work: a key, or an address where keys tell nobody apart (app_client()).
 struct work_client {
     uint8_t id[SHA256_BYTES];
 };
@@ -28,7 +28,7 @@ struct client_queue; // of a client that has works waiting or running
 
 struct work_pool { // zeroed, then work_pool_open()
     uv_loop_t *loop;
-    struct client_queue *first; // whose turn is next
+    struct client_queue *first; // has the next turn
     int num_threads, num_running;
     bool stopped;
 };

@@ -107,18 +107,8 @@ static void stop_loop(struct app *app, int exit_code) {
     uv_stop(&app->loop);
 }
 
-static void after_load(uv_work_t *work, int status) {
-    (void)status;
-    struct app *app = work->data;
+static void describe_model(struct app *app, const struct engine_info *info) {
     const struct config *c = app->config;
-    struct err err = app->load_err;
-    app->loading = false;
-    if (err.code) {
-        complain("%s", err.msg);
-        stop_loop(app, setup_engine_exit_code(err.code));
-        return;
-    }
-    const struct engine_info *info = engine_info(app->engine);
     const struct tokenizer *t = engine_tokenizer(app->engine);
     const struct vocabulary vocabulary = tokenizer_vocabulary(t);
     app->model = (struct served_model){.tokenizer = t,
@@ -145,6 +135,51 @@ static void after_load(uv_work_t *work, int status) {
                                        .reasoning_budget = c->reasoning_budget,
                                        .has_priorities = strcmp(c->policy, "priority") == 0,
                                        .strict_fields = c->strict_fields};
+}
+
+static void log_model(const struct app *app, const struct engine_info *info) {
+    log_msg(
+        LOG_INFO,
+        "model=\"%s\" arch=%s params=%llu dtype=%s device=\"%s\" weight_bytes=%llu kv_dtype=%s kv_bytes=%llu "
+        "blocks=%d "
+        "block_size=%d cache_tokens=%lld max_model_len=%d max_num_seqs=%d max_num_batched_tokens=%d "
+        "load_ms=%.0f",
+        app->names.items[0], info->model.arch, (unsigned long long)info->num_params, info->weights_dtype,
+        info->device, (unsigned long long)info->weight_bytes, info->kv_dtype,
+        (unsigned long long)info->kv_bytes, info->num_blocks, info->block_size,
+        (long long)info->num_blocks * info->block_size, info->max_model_len, info->max_num_seqs,
+        info->max_num_batched_tokens, info->load_seconds * 1e3);
+    if (engine_draft(app->engine)) {
+        const struct engine_info *draft = engine_info(engine_draft(app->engine));
+        log_msg(LOG_INFO, "draft_model=\"%s\" arch=%s params=%llu weight_bytes=%llu",
+                app->config->speculative_model, draft->model.arch, (unsigned long long)draft->num_params,
+                (unsigned long long)draft->weight_bytes);
+    }
+}
+
+static void tell_address(const struct app *app) {
+    const struct config *c = app->config;
+    bool bare6 = strchr(c->host, ':') && c->host[0] != '[';
+    char line[300];
+    int n = snprintf(line, sizeof line, "listening on http://%s%s%s:%d\n", bare6 ? "[" : "", c->host,
+                     bare6 ? "]" : "", app->http.listener.port);
+    if (write(STDERR_FILENO, line, (size_t)n) != n)
+        log_msg(LOG_WARN, "the address could not be printed");
+}
+
+static void after_load(uv_work_t *work, int status) {
+    (void)status;
+    struct app *app = work->data;
+    const struct config *c = app->config;
+    struct err err = app->load_err;
+    app->loading = false;
+    if (err.code) {
+        complain("%s", err.msg);
+        stop_loop(app, setup_engine_exit_code(err.code));
+        return;
+    }
+    const struct engine_info *info = engine_info(app->engine);
+    describe_model(app, info);
     if (!app->model.constraints)
         err_set(&err, STATUS_NOMEM, "out of memory");
     if (c->store && !(app->model.store = response_store_new((size_t)c->store)))
@@ -168,30 +203,9 @@ static void after_load(uv_work_t *work, int status) {
         stop_loop(app, setup_service_exit_code(err.code));
         return;
     }
-    log_msg(
-        LOG_INFO,
-        "model=\"%s\" arch=%s params=%llu dtype=%s device=\"%s\" weight_bytes=%llu kv_dtype=%s kv_bytes=%llu "
-        "blocks=%d "
-        "block_size=%d cache_tokens=%lld max_model_len=%d max_num_seqs=%d max_num_batched_tokens=%d "
-        "load_ms=%.0f",
-        app->names.items[0], info->model.arch, (unsigned long long)info->num_params, info->weights_dtype,
-        info->device, (unsigned long long)info->weight_bytes, info->kv_dtype,
-        (unsigned long long)info->kv_bytes, info->num_blocks, info->block_size,
-        (long long)info->num_blocks * info->block_size, info->max_model_len, info->max_num_seqs,
-        info->max_num_batched_tokens, info->load_seconds * 1e3);
-    if (engine_draft(app->engine)) {
-        const struct engine_info *draft = engine_info(engine_draft(app->engine));
-        log_msg(LOG_INFO, "draft_model=\"%s\" arch=%s params=%llu weight_bytes=%llu", c->speculative_model,
-                draft->model.arch, (unsigned long long)draft->num_params,
-                (unsigned long long)draft->weight_bytes);
-    }
+    log_model(app, info);
     app->state = APP_READY;
-    bool bare6 = strchr(c->host, ':') && c->host[0] != '[';
-    char line[300];
-    int n = snprintf(line, sizeof line, "listening on http://%s%s%s:%d\n", bare6 ? "[" : "", c->host,
-                     bare6 ? "]" : "", app->http.listener.port);
-    if (write(STDERR_FILENO, line, (size_t)n) != n)
-        log_msg(LOG_WARN, "the address could not be printed");
+    tell_address(app);
 }
 
 // ---- while it runs
@@ -351,6 +365,30 @@ static void start_pool(uv_loop_t *loop) {
     uv_queue_work(loop, &first, no_work, after_no_work);
 }
 
+static void start_handles(struct app *app) {
+    app->events.data = app->tick.data = app->sigterm.data = app->sigint.data = app->sigusr1.data =
+        app->sighup.data = app->load.data = app->turn.data = app->watchdog.arg = app;
+    app->watchdog.progress = count_progress;
+    app->watchdog.stuck = on_stuck;
+    uv_async_init(&app->loop, &app->events, on_events);
+    uv_timer_init(&app->loop, &app->tick);
+    uv_timer_start(&app->tick, on_tick, TICK_MS, TICK_MS);
+    uv_signal_init(&app->loop, &app->sigterm);
+    uv_signal_init(&app->loop, &app->sigint);
+    uv_signal_start(&app->sigterm, on_signal, SIGTERM);
+    uv_signal_start(&app->sigint, on_signal, SIGINT);
+    uv_signal_init(&app->loop, &app->sigusr1);
+    // The one that mpirun passes on without ending us a second later, to one process or to many.
+    uv_signal_start(&app->sigusr1, on_signal, SIGUSR1);
+    app->had_terminal = process_env_has_terminal() && !process_env_ignores(SIGHUP);
+    uv_signal_init(&app->loop, &app->sighup);
+    uv_signal_start(&app->sighup, on_hangup, SIGHUP);
+    uv_prepare_init(&app->loop, &app->turn);
+    uv_prepare_start(&app->turn, on_turn);
+    if (!watchdog_start(&app->watchdog))
+        log_msg(LOG_WARN, "no thread for the watchdog");
+}
+
 static int run_server(struct app *app) {
     struct err err = {0};
     const struct http_app hooks = {app, routes_head, routes_body, routes_drained, routes_done};
@@ -368,31 +406,11 @@ static int run_server(struct app *app) {
     }
     start_pool(&app->loop);
     work_pool_open(&app->pool, &app->loop, process_env_pool_threads());
-    app->events.data = app->tick.data = app->sigterm.data = app->sigint.data = app->sigusr1.data =
-        app->sighup.data = app->load.data = app->turn.data = app->watchdog.arg = app;
-    app->watchdog.progress = count_progress;
-    app->watchdog.stuck = on_stuck;
     if (http_open(&app->http, &app->loop, &hooks, &limits, &err) != STATUS_OK) {
         complain("%s", err.msg);
         app->exit_code = EXIT_USAGE;
     } else {
-        uv_async_init(&app->loop, &app->events, on_events);
-        uv_timer_init(&app->loop, &app->tick);
-        uv_timer_start(&app->tick, on_tick, TICK_MS, TICK_MS);
-        uv_signal_init(&app->loop, &app->sigterm);
-        uv_signal_init(&app->loop, &app->sigint);
-        uv_signal_start(&app->sigterm, on_signal, SIGTERM);
-        uv_signal_start(&app->sigint, on_signal, SIGINT);
-        uv_signal_init(&app->loop, &app->sigusr1);
-        // The one that mpirun passes on without ending us a second later, to one process or to many.
-        uv_signal_start(&app->sigusr1, on_signal, SIGUSR1);
-        app->had_terminal = process_env_has_terminal() && !process_env_ignores(SIGHUP);
-        uv_signal_init(&app->loop, &app->sighup);
-        uv_signal_start(&app->sighup, on_hangup, SIGHUP);
-        uv_prepare_init(&app->loop, &app->turn);
-        uv_prepare_start(&app->turn, on_turn);
-        if (!watchdog_start(&app->watchdog))
-            log_msg(LOG_WARN, "no thread for the watchdog");
+        start_handles(app);
         app->loading = true;
         uv_queue_work(&app->loop, &app->load, load_work, after_load);
         if (app->config->otlp_traces_endpoint && !(app->otlp = otlp_open(app->config->otlp_traces_endpoint)))

@@ -321,6 +321,18 @@ static bool check_post(struct app *app, struct http_request *request) {
     return false;
 }
 
+static void allow_origin(const struct app *app, struct http_request *request) {
+    const char *origin = request->head.origin, *allowed = origin ? find_allowed_origin(app, origin) : NULL;
+    if (!allowed)
+        return;
+    http_header(request, "Access-Control-Allow-Origin", allowed);
+    if (app->config->allow_credentials)
+        http_header(request, "Access-Control-Allow-Credentials", "true");
+    http_header(request, "Access-Control-Expose-Headers",
+                "x-request-id, x-quire-ignored, x-quire-predicted-ttft-ms, retry-after");
+    http_header(request, "Vary", "Origin");
+}
+
 bool routes_head(void *arg, struct http_request *request) {
     struct app *app = arg;
     const struct http_head *h = &request->head;
@@ -337,15 +349,7 @@ bool routes_head(void *arg, struct http_request *request) {
     bool options = strcmp(request->method, "OPTIONS") == 0, deletes = strcmp(request->method, "DELETE") == 0;
     if (app->state == APP_DRAINING)
         request->close = true;
-    const char *allowed = h->origin ? find_allowed_origin(app, h->origin) : NULL;
-    if (allowed) {
-        http_header(request, "Access-Control-Allow-Origin", allowed);
-        if (app->config->allow_credentials)
-            http_header(request, "Access-Control-Allow-Credentials", "true");
-        http_header(request, "Access-Control-Expose-Headers",
-                    "x-request-id, x-quire-ignored, x-quire-predicted-ttft-ms, retry-after");
-        http_header(request, "Vary", "Origin");
-    }
+    allow_origin(app, request);
 
     if (request->refused) { // framing: nothing else of this request can be trusted
         request->close = true;

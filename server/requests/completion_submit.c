@@ -59,6 +59,36 @@ static bool make_drafter(const struct app *app, const struct token_buf *predicti
     return d;
 }
 
+// Makes what turns the choice's tokens into text, and the engine's matcher of the same stops. False: out of memory.
+static bool make_text(const struct completion *c, struct choice *ch, struct request_params *p) {
+    const struct completion_request *q = &c->request;
+    const struct served_model *m = &c->exchange.app->model;
+    struct detok_params d = {
+        .tokenizer = m->tokenizer,
+        .skip_special = q->skip_special,
+        .shown = m->format_tokens,
+        .num_shown = q->format ? m->num_format_tokens : 0,
+        .strip_space = p->num_prompt == 1 && p->prompt[0] == tokenizer_bos(m->tokenizer),
+        .stops = (const char *const *)q->stops,
+        .stop_lens = q->stop_lens,
+        .num_stops = q->num_stops,
+        .min_tokens = p->min_output,
+        .keep_stop = q->include_stop,
+    };
+    ch->detok = detok_new(&d);
+    ch->strip = ch->detok && detok_strips_space(ch->detok);
+    if (q->num_stops)
+        p->matcher = stop_matcher_new(&d);
+    if (q->format)
+        ch->output = output_parser_new(q->format, q->tools, q->reads_reasoning, q->thinking);
+    if (q->echo) { // stop strings are looked for in what is generated only
+        d.strip_space = true;
+        d.num_stops = 0;
+        ch->echo = detok_new(&d);
+    }
+    return ch->detok && (p->matcher || !q->num_stops) && (ch->output || !q->format) && (ch->echo || !q->echo);
+}
+
 static struct request *make_request(struct exchange *x, const struct engine_request *r) {
     struct completion *c = (struct completion *)x;
     struct choice *ch = &c->choices[r->index];
@@ -91,32 +121,7 @@ static struct request *make_request(struct exchange *x, const struct engine_requ
     // With a seed a prompt's choices do not depend on its place in the list; without one, equal prompts get
     // different seeds.
     p.sampling.seed = choice_seed(c->seed, q->has_seed ? r->index % q->n : r->index);
-    struct detok_params d = {
-        .tokenizer = x->app->model.tokenizer,
-        .skip_special = q->skip_special,
-        .shown = x->app->model.format_tokens,
-        .num_shown = q->format ? x->app->model.num_format_tokens : 0,
-        .strip_space = prompt->len == 1 && prompt->ids[0] == tokenizer_bos(x->app->model.tokenizer),
-        .stops = (const char *const *)q->stops,
-        .stop_lens = q->stop_lens,
-        .num_stops = q->num_stops,
-        .min_tokens = p.min_output,
-        .keep_stop = q->include_stop,
-    };
-    ch->detok = detok_new(&d);
-    if (q->num_stops)
-        p.matcher = stop_matcher_new(&d);
-    bool ok = ch->detok && (p.matcher || !q->num_stops) && make_filter(c, &p) &&
-              make_drafter(x->app, &q->prediction, &p);
-    if (q->format && !(ch->output = output_parser_new(q->format, q->tools, q->reads_reasoning, q->thinking)))
-        ok = false;
-    ch->strip = ch->detok && detok_strips_space(ch->detok);
-    if (q->echo) { // stop strings are looked for in what is generated only
-        d.strip_space = true;
-        d.num_stops = 0;
-        ch->echo = detok_new(&d);
-        ok = ok && ch->echo;
-    }
+    bool ok = make_text(c, ch, &p) && make_filter(c, &p) && make_drafter(x->app, &q->prediction, &p);
     struct request *made = ok ? request_new(&p, engine_info(x->app->engine)->block_size) : NULL;
     if (!made) {
         stop_matcher_free(p.matcher);

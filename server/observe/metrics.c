@@ -390,14 +390,9 @@ static void write_constants(struct writer *w) {
         write_single(w, ns, counters[i], "counter", "There is no such cache.", 0);
 }
 
-void metrics_write(const struct metrics *m, const struct metrics_page *page, struct buf *out) {
-    struct writer writer = {.out = out, .page = page}, *w = &writer;
-    const struct service_stats *s = page->stats;
-    const char *ns = page->name_space, *q = "quire";
-    buf_lit(&w->labels, "model_name=\"");
-    write_label(&w->labels, page->model);
-    buf_lit(&w->labels, "\",engine=\"0\"");
-
+static void write_queue(struct writer *w) {
+    const struct service_stats *s = w->page->stats;
+    const char *ns = w->page->name_space;
     write_single(w, ns, "num_requests_running", "gauge", "Requests in the running batch.", s->running);
     write_single(w, ns, "num_requests_waiting", "gauge", "Requests in the queue.", s->waiting);
     int deferred = s->waiting_deferred < s->waiting ? s->waiting_deferred : s->waiting;
@@ -407,6 +402,11 @@ void metrics_write(const struct metrics *m, const struct metrics_page *page, str
     write_value(w, ns, "num_requests_waiting_by_reason", ",reason=\"deferred\"", deferred);
     write_single(w, ns, "kv_cache_usage_perc", "gauge", "Share of cache blocks in use; 1 is all.",
                  s->num_blocks ? (double)(s->num_blocks - s->free_blocks) / s->num_blocks : 0);
+}
+
+static void write_tokens(struct writer *w) {
+    const struct service_stats *s = w->page->stats;
+    const char *ns = w->page->name_space;
     write_single(w, ns, "num_preemptions_total", "counter", "Requests preempted.", (double)s->preemptions);
     write_single(w, ns, "prefix_cache_queries_total", "counter", "Tokens looked up in the prefix cache.",
                  (double)s->prefix_queries);
@@ -423,6 +423,11 @@ void metrics_write(const struct metrics *m, const struct metrics_page *page, str
     write_value(w, ns, "prompt_tokens_by_source_total", ",source=\"external_kv_transfer\"", 0);
     write_single(w, ns, "generation_tokens_total", "counter", "Tokens generated.",
                  (double)s->generation_tokens);
+}
+
+static void write_ends(struct writer *w, const struct metrics *m) {
+    const struct service_stats *s = w->page->stats;
+    const char *ns = w->page->name_space;
     write_help(w, ns, "request_success_total", "counter", "Requests ended, by reason.");
     for (int i = FINISH_STOP; i <= FINISH_ERROR; i++) {
         static const char *const names[] = {"", "stop", "length", "abort", "error"};
@@ -441,8 +446,11 @@ void metrics_write(const struct metrics *m, const struct metrics_page *page, str
                    (double)m->rejected[0]);
     write_labelled(w, ns, "admission_rejections_total", "reason", "max_num_queued_tokens",
                    (double)m->rejected[1]);
-    write_drafts(w);
-    write_adapters(w);
+}
+
+static void write_steps(struct writer *w) {
+    const struct service_stats *s = w->page->stats;
+    const char *ns = w->page->name_space;
     write_help(w, ns, "iteration_tokens_total", "histogram", "Tokens of a step.");
     double steps = 0;
     for (int i = 0; i < STEP_BUCKETS; i++) {
@@ -454,24 +462,25 @@ void metrics_write(const struct metrics *m, const struct metrics_page *page, str
     }
     write_value(w, ns, "iteration_tokens_total_sum", "", (double)s->step_tokens_sum);
     write_value(w, ns, "iteration_tokens_total_count", "", (double)s->steps);
-    if (page->info) {
-        char extra[160];
-        snprintf(extra, sizeof extra,
-                 ",block_size=\"%d\",num_gpu_blocks=\"%d\",cache_dtype=\"%s\",enable_prefix_caching=\"%s\"",
-                 page->info->block_size, page->info->num_blocks, page->info->kv_dtype,
-                 page->prefix_caching ? "True" : "False");
-        write_help(w, ns, "cache_config_info", "gauge", "How the cache is configured.");
-        write_value(w, ns, "cache_config_info", extra, 1);
-    }
-    write_constants(w);
-    write_pages(w);
-    write_census(w);
-    write_times(w, "cancel_latency_seconds", "Time from a cancellation until the request's blocks are free.",
-                &s->cancels);
-    write_times(w, "mask_seconds", "Time that the masks of a step take, where outputs are constrained.",
-                &s->masks);
-    write_grammars(w);
-    write_spans(w);
+}
+
+static void write_cache_config(struct writer *w) {
+    const struct metrics_page *page = w->page;
+    const char *ns = w->page->name_space;
+    if (!page->info)
+        return;
+    char extra[160];
+    snprintf(extra, sizeof extra,
+             ",block_size=\"%d\",num_gpu_blocks=\"%d\",cache_dtype=\"%s\",enable_prefix_caching=\"%s\"",
+             page->info->block_size, page->info->num_blocks, page->info->kv_dtype,
+             page->prefix_caching ? "True" : "False");
+    write_help(w, ns, "cache_config_info", "gauge", "How the cache is configured.");
+    write_value(w, ns, "cache_config_info", extra, 1);
+}
+
+static void write_engine(struct writer *w) {
+    const struct service_stats *s = w->page->stats;
+    const char *q = "quire";
     write_help(w, q, "step_seconds_total", "counter", "Time of steps, by part.");
     for (int i = 0; i < STEP_PARTS; i++)
         write_labelled(w, q, "step_seconds_total", "part", part_names[i], (double)s->part_ns[i] / 1e9);
@@ -483,6 +492,11 @@ void metrics_write(const struct metrics *m, const struct metrics_page *page, str
     write_single(w, q, "held_total", "counter", "Times a request waited for a block that another computed.",
                  (double)s->deferred);
     write_single(w, q, "waiting_tokens", "gauge", "Prompt tokens in the queue.", (double)s->waiting_tokens);
+}
+
+static void write_loop(struct writer *w, const struct metrics *m) {
+    const struct metrics_page *page = w->page;
+    const char *q = "quire";
     write_single(w, q, "loop_cpu_seconds_total", "counter", "CPU time of the loop thread.",
                  page->loop_cpu_seconds);
     write_single(w, q, "connections", "gauge", "Open connections.", page->connections);
@@ -500,6 +514,33 @@ void metrics_write(const struct metrics *m, const struct metrics_page *page, str
                          statuses[i]);
                 write_value(w, q, "http_requests_total", extra, (double)m->http[r][i]);
             }
+}
+
+void metrics_write(const struct metrics *m, const struct metrics_page *page, struct buf *out) {
+    struct writer writer = {.out = out, .page = page}, *w = &writer;
+    const struct service_stats *s = page->stats;
+    buf_lit(&w->labels, "model_name=\"");
+    write_label(&w->labels, page->model);
+    buf_lit(&w->labels, "\",engine=\"0\"");
+
+    write_queue(w);
+    write_tokens(w);
+    write_ends(w, m);
+    write_drafts(w);
+    write_adapters(w);
+    write_steps(w);
+    write_cache_config(w);
+    write_constants(w);
+    write_pages(w);
+    write_census(w);
+    write_times(w, "cancel_latency_seconds", "Time from a cancellation until the request's blocks are free.",
+                &s->cancels);
+    write_times(w, "mask_seconds", "Time that the masks of a step take, where outputs are constrained.",
+                &s->masks);
+    write_grammars(w);
+    write_spans(w);
+    write_engine(w);
+    write_loop(w, m);
     write_http(out, m, page);
     write_process(out, page);
     out->failed |= w->labels.failed;

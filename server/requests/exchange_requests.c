@@ -101,10 +101,8 @@ static enum status submit_one(struct exchange *x, int i, make_request_fn *make, 
         return status;
     }
     table_add(app, r);
-    if (!x->submitted) {
+    if (!x->submitted)
         x->submitted = now;
-        past_requests_add(app->past, x->id, x->id_prefix, x->request, r->id);
-    }
     if (x->request->lora)
         x->request->lora->num_requests++;
     x->num_submitted++;
@@ -113,14 +111,17 @@ static enum status submit_one(struct exchange *x, int i, make_request_fn *make, 
 }
 
 bool exchange_submit(struct exchange *x, int most, make_request_fn *make, struct api_error *e) {
+    bool first = x->num_submitted == 0;
     while (x->num_submitted < x->num_requests && (!most || x->num_open < most)) {
         struct err err = {0};
         enum status status = submit_one(x, x->num_submitted, make, &err);
         if (status == STATUS_LIMIT && x->num_open > 0 && most)
-            return true; // the others when one of these has ended
+            break; // the others when one of these has ended
         if (status != STATUS_OK)
             return fail_submission(x->app, status, err.msg, e);
     }
+    if (first)
+        past_requests_add(x->app->past, x->id, x->id_prefix, x->request, x->requests[0].id);
     return true;
 }
 

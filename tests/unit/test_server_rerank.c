@@ -106,6 +106,11 @@ TEST(ranking) {
         results,
         "\"results\":[{\"index\":1,\"relevance_score\":0.750000004},{\"index\":0,\"relevance_score\":0.5}],"
         "\"usage\":{\"prompt_tokens\":9,\"total_tokens\":9}}");
+    buf_clear(&b);
+    vectors[0] = 30; // both scores are printed as 1, and are not the same
+    vectors[1] = 31;
+    cohere_rerank.write(&b, &r);
+    assert_non_null(strstr(buf_cstr(&b), "[{\"index\":1,\"relevance_score\":1},{\"index\":0,"));
     buf_free(&b);
     vector_request_free(&c);
 }

@@ -17,7 +17,7 @@ struct grammar_builder *gb_new(void) {
         return NULL;
     for (int i = 0; i < 256; i++)
         b->single[i] = EXPR_NONE;
-    b->empty = b->never = b->blanks = b->chars = b->one_char = b->any = EXPR_NONE;
+    b->empty = b->never = b->blanks = b->chars = b->one_char = b->any = b->integer = b->number = EXPR_NONE;
     b->style = (struct json_style){.order = JSON_ORDER_SCHEMA, .max_blanks = 32};
     return b;
 }

@@ -66,7 +66,7 @@ struct grammar_builder {
     struct json_style style;
     const struct grammar_literals *literals; // NULL: JSON
     expr single[256];                        // a byte's set, EXPR_NONE: not made yet
-    expr empty, never, blanks, chars, one_char, any;
+    expr empty, never, blanks, chars, one_char, any, integer, number;
 };
 
 expr gb_fail(struct grammar_builder *b, enum status code, const char *message); // EXPR_NONE

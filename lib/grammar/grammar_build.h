@@ -64,9 +64,11 @@ expr gb_json_string(struct grammar_builder *b, int min, int max);
 // A JSON string whose text, before it is escaped, d accepts (valid UTF-8). Only what has to be escaped is escaped.
 // The builder takes d over.
 expr gb_json_string_of(struct grammar_builder *b, struct dfa *d);
-expr gb_json_number(struct grammar_builder *b);  // any
-expr gb_json_integer(struct grammar_builder *b); // any, without fraction or exponent
-expr gb_json_any(struct grammar_builder *b);     // any value
+// Any number; any without fraction or exponent. Unless the style says as_written, of at most 16 digits before the point, 16
+// behind it and 2 of an exponent.
+expr gb_json_number(struct grammar_builder *b);
+expr gb_json_integer(struct grammar_builder *b);
+expr gb_json_any(struct grammar_builder *b); // any value
 enum literal_word { LITERAL_TRUE, LITERAL_FALSE, LITERAL_NULL };
 expr gb_json_word(struct grammar_builder *b, enum literal_word word);
 // '[' items ']' with commas: the first num_first items one expression each, as many as there are; the others are `rest`

@@ -292,16 +292,33 @@ expr gb_json_string_of(struct grammar_builder *b, struct dfa *d) {
 
 // ---- numbers
 
+// Digits before a point, behind it, and of an exponent: a model that never ends a number never ends its object.
+#define SHORT_INTEGER "-?(?:0|[1-9][0-9]{0,15})"
+#define SHORT_NUMBER SHORT_INTEGER "(?:\\.[0-9]{1,16})?(?:[eE][+-]?[0-9]{1,2})?"
+
+static expr short_number(struct grammar_builder *b, const char *pattern, expr *made) {
+    struct err err = {0};
+    if (*made < 0) {
+        struct dfa *d = dfa_regex(pattern, strlen(pattern), true, &err);
+        *made = d ? gb_dfa(b, d) : gb_fail(b, err.code, err.msg);
+    }
+    return *made;
+}
+
 static expr digits(struct grammar_builder *b, int min) {
     return gb_repeat(b, one_of(b, "0123456789"), min, -1);
 }
 
 expr gb_json_integer(struct grammar_builder *b) {
+    if (!b->style.as_written)
+        return short_number(b, SHORT_INTEGER, &b->integer);
     expr whole = gb_alt_of(b, gb_text(b, "0"), gb_seq_of(b, one_of(b, "123456789"), digits(b, 0)));
     return gb_seq_of(b, gb_repeat(b, gb_text(b, "-"), 0, 1), whole);
 }
 
 expr gb_json_number(struct grammar_builder *b) {
+    if (!b->style.as_written)
+        return short_number(b, SHORT_NUMBER, &b->number);
     expr fraction = gb_seq_of(b, gb_text(b, "."), digits(b, 1));
     expr exponent = gb_seq_of(b, one_of(b, "eE"), gb_repeat(b, one_of(b, "+-"), 0, 1), digits(b, 1));
     return gb_seq_of(b, gb_json_integer(b), gb_repeat(b, fraction, 0, 1), gb_repeat(b, exponent, 0, 1));

@@ -65,7 +65,6 @@ TEST(test_llama_schemas) {
     static const struct {
         const char *name, *text, *why;
     } differs[] = {
-        {"min 0", "100000000000000000000000000000000", "numbers have any number of digits"},
         {"min 0", "-0", "minus zero is zero"},
         {"min+max items", "1", "without `type` what is no array is valid, too"},
     };

@@ -123,6 +123,30 @@ TEST(test_numbers) {
     ANY_ORDER("{\"type\":\"number\",\"not\":{\"type\":\"integer\"}}", TEXTS("2.9"), TEXTS("3", "3.0"));
 }
 
+// Numbers that models write have an end: 16 digits on each side of the point, unless the schema asks for more.
+TEST(test_digits) {
+#define D16 "1234567890123456"
+    check(JSON_ORDER_SCHEMA, "{\"type\":\"integer\"}", TEXTS(D16, "-" D16, "0"), TEXTS(D16 "7", "1e2"));
+    check(JSON_ORDER_SCHEMA, "{\"type\":\"number\"}", TEXTS(D16 "." D16 "e-99", "-0.5"),
+          TEXTS(D16 "7", "0." D16 "7", "1e100"));
+    check(JSON_ORDER_SCHEMA, "true", TEXTS("[" D16 "]"), TEXTS("[" D16 "7]"));
+    check(JSON_ORDER_SCHEMA, "{\"type\":\"integer\",\"minimum\":0}", TEXTS(D16, "0"), TEXTS(D16 "7", "-1"));
+    check(JSON_ORDER_SCHEMA, "{\"type\":\"number\",\"minimum\":0.5}", TEXTS(D16 "." D16),
+          TEXTS("1." D16 "7", "0.4"));
+    check(JSON_ORDER_SCHEMA, "{\"type\":\"integer\",\"minimum\":" D16 "00000}",
+          TEXTS(D16 "00000", D16 "99999"), TEXTS(D16));
+    check(JSON_ORDER_SCHEMA, "{\"enum\":[1," D16 "78]}", TEXTS("1", D16 "78"), TEXTS(D16));
+    check(JSON_ORDER_SCHEMA, "{\"type\":\"integer\",\"format\":\"int32\"}",
+          TEXTS("2147483647", "-2147483648"), TEXTS("2147483648", "-2147483649"));
+    check(JSON_ORDER_SCHEMA, "{\"type\":\"integer\",\"format\":\"uint8\"}", TEXTS("255"), TEXTS("256", "-1"));
+    check(JSON_ORDER_SCHEMA, "{\"type\":\"integer\",\"format\":\"int64\"}", TEXTS(D16),
+          TEXTS("9223372036854775808"));
+    check(JSON_ORDER_SCHEMA, "{\"type\":\"integer\",\"format\":\"other\"}", TEXTS(D16), TEXTS("1.0"));
+    check(JSON_ORDER_SCHEMA, "{\"type\":\"string\",\"format\":\"int32\"}", TEXTS("\"a\""), TEXTS("1"));
+    ANY_ORDER("{\"type\":\"integer\"}", TEXTS(D16 "7"), TEXTS("1.5"));
+#undef D16
+}
+
 TEST(test_strings) {
     ANY_ORDER("{\"type\":\"string\",\"minLength\":2,\"maxLength\":3}",
               TEXTS("\"ab\"", "\"\xc3\xa4\xc3\xb6\xc3\xbc\""), TEXTS("\"a\"", "\"abcd\""));

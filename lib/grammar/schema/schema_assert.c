@@ -137,6 +137,9 @@ bool say_number(struct say *p, bool negated) {
     if (of[KEYWORD_MULTIPLE_OF] &&
         !say_scalar(p, (struct fact){.kind = FACT_MULTIPLE, .node = of[KEYWORD_MULTIPLE_OF]}, negated))
         return false;
+    if (of[KEYWORD_FORMAT] && !negated && number_format_known(p->s, of[KEYWORD_FORMAT]) &&
+        !say_add(p, (struct fact){.kind = FACT_FORMAT, .node = of[KEYWORD_FORMAT]}))
+        return false;
     return say_bound(p, of[KEYWORD_MINIMUM], true, least_flag && least->type == JDOC_TRUE, negated) &&
            say_bound(p, of[KEYWORD_MAXIMUM], false, most_flag && most->type == JDOC_TRUE, negated) &&
            say_bound(p, least_flag ? NULL : least, true, true, negated) &&

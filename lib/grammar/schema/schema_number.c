@@ -188,6 +188,35 @@ static bool rules_add_multiple(struct schema *s, struct number_rules *r, const s
     return true;
 }
 
+// OpenAPI's formats of integers.
+static const struct number_format {
+    const char *name, *least, *most;
+} number_formats[] = {{"int8", "-128", "127"},
+                      {"uint8", "0", "255"},
+                      {"int16", "-32768", "32767"},
+                      {"uint16", "0", "65535"},
+                      {"int32", "-2147483648", "2147483647"},
+                      {"uint32", "0", "4294967295"},
+                      {"int64", "-9223372036854775808", "9223372036854775807"},
+                      {"uint64", "0", "18446744073709551615"}};
+
+static const struct number_format *number_format(const struct schema *s, const struct jdoc_value *v) {
+    for (size_t i = 0; i < sizeof number_formats / sizeof *number_formats; i++)
+        if (jdoc_is(&s->doc, v, number_formats[i].name))
+            return &number_formats[i];
+    return NULL;
+}
+
+bool number_format_known(const struct schema *s, const struct jdoc_value *format) {
+    return number_format(s, format) != NULL;
+}
+
+static void decimal_read(const char *text, struct decimal *d) {
+    *d = (struct decimal){.negative = *text == '-'};
+    for (text += d->negative; *text; text++)
+        d->digits[d->num_int++] = (unsigned char)(*text - '0');
+}
+
 // Values that must not be, or the bounds: all but lists of values that may be.
 static bool rules_read(struct schema *s, const struct clause *c, struct number_rules *r) {
     *r = (struct number_rules){.fraction = true};
@@ -201,6 +230,14 @@ static bool rules_read(struct schema *s, const struct clause *c, struct number_r
         } else if (f->kind == FACT_MULTIPLE) {
             if (!rules_add_multiple(s, r, f))
                 return false;
+        } else if (f->kind == FACT_FORMAT) {
+            const struct number_format *format = number_format(s, f->node);
+            for (int i = 0; i < 2; i++) {
+                const struct fact bound = {.kind = i ? FACT_AT_MOST : FACT_AT_LEAST, .node = f->node};
+                if (!(k = rules_add(s, r, &bound)))
+                    return false;
+                decimal_read(i ? format->most : format->least, &k->d);
+            }
         } else if (f->kind == FACT_INTEGER) {
             if (!rules_add(s, r, f))
                 return false;
@@ -353,6 +390,31 @@ static bool form_list(struct schema *s, const struct clause *c, const struct jdo
     return f != NULL;
 }
 
+// Those of the numbers that have few digits, as gb_json_number() has them; all, where these have more. NULL: failed, and d
+// is gone.
+static struct dfa *shortened(struct schema *s, struct dfa *d) {
+    enum { MOST_STATES = 1000 };
+    static const char few[] = "-?[0-9]{1,16}(?:\\.[0-9]{1,16})?";
+    struct err err = {0};
+    if (s->as_written || d->num_states > MOST_STATES)
+        return d;
+    struct dfa *own = dfa_regex(few, sizeof few - 1, true, &err),
+               *both = own ? dfa_intersect(d, own, &err) : NULL;
+    dfa_free(own);
+    if (both && dfa_is_empty(both)) {
+        dfa_free(both);
+        return d;
+    }
+    dfa_free(d);
+    if (!both)
+        schema_fail(s, NULL, err.code, "the digits of a number: %s", err.msg);
+    else if (!schema_count(s, both)) {
+        dfa_free(both);
+        both = NULL;
+    }
+    return both;
+}
+
 bool form_number(struct schema *s, const struct clause *c, struct form **forms) {
     const struct jdoc_value *list = NULL; // the shortest list of values that may be
     bool integer = false, others = false, fraction = true;
@@ -391,7 +453,7 @@ bool form_number(struct schema *s, const struct clause *c, struct form **forms) 
         dfa_free(d);
         return true;
     }
-    struct form *f = form_add(s, forms);
+    struct form *f = (d = shortened(s, d)) ? form_add(s, forms) : NULL;
     if (!f) {
         dfa_free(d);
         return false;

@@ -45,7 +45,7 @@ enum draft { DRAFT_4, DRAFT_6, DRAFT_7, DRAFT_2019, DRAFT_2020 };
     X(ONE_OF)   /* number, string; node: `enum`'s list, or a value */                                        \
     X(COUNT)    /* min to max characters, items, members */                                                  \
     X(PATTERN)  /* string; node */                                                                           \
-    X(FORMAT)   /* string; node */                                                                           \
+    X(FORMAT)   /* string, number; node */                                                                   \
     X(ITEM)     /* array; item `min`, if there is one, is as the atom says */                                \
     X(ITEMS)    /* array; items from `min` on */                                                             \
     X(CONTAINS) /* array; min to max of the items from `from` on */                                          \
@@ -296,6 +296,9 @@ bool object_selects(struct schema *s, const struct fact *exists, const struct jd
 expr array_expr(struct schema *s, const struct form *f);
 expr object_expr(struct schema *s, const struct form *f, bool arguments);
 
+bool number_equal(struct schema *s, const struct jdoc_value *a, const struct jdoc_value *b);
+bool number_is_integer(struct schema *s, const struct jdoc_value *v);
+bool number_format_known(const struct schema *s, const struct jdoc_value *format); // int32 and the like
 // The strings of `list` (a value, or an array of them), or its numbers without exponents and zeros too many, as an
 // automaton that the schema keeps; NULL: failed.
 const struct dfa *schema_list(struct schema *s, const struct jdoc_value *list, bool numbers);

@@ -65,8 +65,27 @@ static expr without_expr(struct grammar_builder *b, const struct grammar_part *p
     return all ? gb_dfa(b, all) : EXPR_NONE;
 }
 
-static expr source_expr(struct grammar_builder *b, const struct grammar_part *p, struct err *err) {
-    gb_json_literals(b, p->literals);
+static bool begin_tags(struct grammar_builder *b, const struct grammar_tags *t, int depth, struct err *err) {
+    struct builder_tags tags = {.of = t};
+    const struct {
+        const struct grammar_part *part;
+        expr *to;
+    } parts[] = {{t ? t->open : NULL, &tags.open},
+                 {t ? t->of_text : NULL, &tags.of_text},
+                 {t ? t->of_value : NULL, &tags.of_value},
+                 {t ? t->close : NULL, &tags.close}};
+    for (int i = 0; t && i < 4; i++)
+        if ((*parts[i].to = part_expr(b, parts[i].part, depth + 1, err)) == EXPR_NONE)
+            return false;
+    gb_json_tags(b, &tags);
+    return true;
+}
+
+static expr source_expr(struct grammar_builder *b, const struct grammar_part *p, int depth, struct err *err) {
+    const struct grammar_tags *tags = p->literals ? p->literals->tags : NULL;
+    gb_json_literals(b, tags ? NULL : p->literals);
+    if (!begin_tags(b, tags, depth, err))
+        return EXPR_NONE;
     switch (p->language) {
     case GRAMMAR_JSON_SCHEMA: return schema_to_expr(b, p->text, p->len, err);
     case GRAMMAR_JSON_OBJECT: return schema_to_expr(b, "{\"type\":\"object\"}", 17, err);
@@ -86,7 +105,7 @@ static expr part_expr(struct grammar_builder *b, const struct grammar_part *p, i
     case GRAMMAR_TEXT: return gb_bytes(b, p->text, p->len);
     case GRAMMAR_TOKEN: return gb_token(b, p->token);
     case GRAMMAR_WITHOUT: return without_expr(b, p);
-    case GRAMMAR_SOURCE: return source_expr(b, p, err);
+    case GRAMMAR_SOURCE: return source_expr(b, p, depth, err);
     case GRAMMAR_BLANKS: return gb_json_blanks(b);
     case GRAMMAR_SEQ:
     case GRAMMAR_ANY_OF: return parts_expr(b, p, depth, err);

@@ -80,9 +80,18 @@ static void write_key(struct buf *b, const struct grammar_part *p) {
     buf_add(b, &p->len, sizeof p->len);
     buf_add(b, p->text ? p->text : "", p->len);
     const struct grammar_literals *l = p->literals;
-    for (int i = 0; l && i < 3; i++)
+    const struct grammar_tags *t = l ? l->tags : NULL;
+    const struct grammar_part *const tags[] = {t ? t->open : NULL, t ? t->mid : NULL, t ? t->of_text : NULL,
+                                               t ? t->of_value : NULL, t ? t->close : NULL};
+    for (size_t i = 0; t && i < sizeof tags / sizeof *tags; i++)
+        write_key(b, tags[i]);
+    if (t) {
+        buf_str(b, t->stop);
+        buf_char(b, (char)('0' + t->told));
+    }
+    for (int i = 0; l && !t && i < 3; i++)
         buf_add(b, l->words[i], strlen(l->words[i]) + 1);
-    if (l) {
+    if (l && !t) {
         buf_str(b, l->quote ? l->quote : "");
         buf_int(b, l->quote_token);
         buf_char(b, (char)('0' + 2 * l->bare_keys + l->arguments));

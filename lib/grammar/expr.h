@@ -47,9 +47,11 @@ struct object {
     int32_t *lists, *list_starts;
     int num_kinds, min, max;
     bool ordered;
-    bool bare;               // keys have no quotes, and nothing but what ends them behind them
-    char open, close, colon; // bytes around the members, and behind a key
-    expr blanks;
+    bool bare;             // keys have no quotes: what ends them is plain, or a tag
+    unsigned char key_end; // the byte behind a key
+    expr open, close;      // before the first member, behind the last
+    expr comma;            // between two
+    expr key, colon, end;  // before a key, behind what ends it, behind a value
 };
 
 struct grammar_builder {
@@ -65,11 +67,15 @@ struct grammar_builder {
     int64_t bytes; // of automata and keys
     struct json_style style;
     const struct grammar_literals *literals; // NULL: JSON
-    expr single[256];                        // a byte's set, EXPR_NONE: not made yet
+    struct builder_tags tags;
+    expr single[256]; // a byte's set, EXPR_NONE: not made yet
     expr empty, never, blanks, chars, one_char, any, integer, number;
 };
 
 expr gb_fail(struct grammar_builder *b, enum status code, const char *message); // EXPR_NONE
 // Makes room for one more element of `size` bytes. false: out of memory, or more than the budget; b failed.
 bool gb_grow(struct grammar_builder *b, void *array, int num, int *cap, size_t size);
+enum { MAX_MID = 64 };
+// A part of texts and tokens as its bytes; 0: it is another, empty, or longer.
+size_t gb_flat_part(const struct grammar_part *p, char out[MAX_MID]);
 expr gb_object_node(struct grammar_builder *b, const struct object *o); // takes all of o over

@@ -34,9 +34,35 @@ struct json_style {
 struct grammar_literals {
     const char *words[3]; // of true, false and null
     const char *quote; // around strings that hold all else as it is, 2 bytes or more; NULL: Python's strings
-    token_id quote_token; // the control token that quote is; -1: text
-    bool bare_keys;       // keys have no quotes
-    bool arguments;       // the outermost value, always an object, is written (key=value, …)
+    token_id quote_token;            // the control token that quote is; -1: text
+    bool bare_keys;                  // keys have no quotes
+    bool arguments;                  // the outermost value, always an object, is written (key=value, …)
+    const struct grammar_tags *tags; // it is written between tags, and the rest as JSON; NULL: it is not
+};
+
+// Types of JSON values, as a set.
+enum {
+    GRAMMAR_NULL = 1 << 0,
+    GRAMMAR_BOOLEAN = 1 << 1,
+    GRAMMAR_NUMBER = 1 << 2,
+    GRAMMAR_STRING = 1 << 3,
+    GRAMMAR_ARRAY = 1 << 4,
+    GRAMMAR_OBJECT = 1 << 5,
+};
+
+// The members of an object as models write arguments between tags, with blanks between them:
+//     open KEY mid of_text TEXT close       a string, as it is, without the text `stop`
+//     open KEY mid of_value VALUE close     any other value, as JSON
+// Keys hold no control characters, quotes, '<' or '>', and no blanks at their ends: no others occur.
+struct grammar_tags {
+    const struct grammar_part *open, *mid, *of_text, *of_value, *close; // mid: of TEXT, TOKEN and SEQ alone
+    const char *stop;                                                   // not empty
+    bool
+        told; // of_text and of_value say which it is; else no string looks like another value that may stand there
+    // The types that a reader takes a member of this name for (NULL: of one that no schema names), as the source that is
+    // written says, and nothing else. Called while it is compiled.
+    unsigned (*types)(const void *of, const char *key, size_t len);
+    const void *of;
 };
 
 // A text in parts. All pointers are borrowed for the call.

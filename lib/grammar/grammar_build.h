@@ -91,9 +91,24 @@ struct json_object {
     const int32_t *lists;       // numbers of kinds, one list after the other
     const int32_t *list_starts; // (largest label + 2)
     int min, max;               // members; max -1: any number
-    bool arguments;             // written (key=value, …)
+    enum json_members {
+        MEMBERS_JSON,
+        MEMBERS_ARGUMENTS,
+        MEMBERS_TAGS
+    } written; // of literals: `arguments`, `tags`
 };
 expr gb_json_object(struct grammar_builder *b, const struct json_object *o);
+
+// How the next outermost object is written, where it is MEMBERS_TAGS; the expressions of the tags' parts.
+struct builder_tags {
+    const struct grammar_tags *of; // borrowed until told anew; NULL: there are none
+    expr open, of_text, of_value, close;
+};
+void gb_json_tags(struct grammar_builder *b, const struct builder_tags *tags);
+const struct builder_tags *gb_tags(const struct grammar_builder *b);
+// A string as it stands between tags, where a reader takes it for any of `types`: of min to max (-1) code points, or what d
+// accepts (NULL: any of that length). The builder takes d over.
+expr gb_tagged_text(struct grammar_builder *b, struct dfa *d, int min, int max, unsigned types);
 
 // ---- the end
 

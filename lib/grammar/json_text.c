@@ -245,19 +245,28 @@ failed:
     return NULL;
 }
 
-// The automaton of those of the texts that are words, with their labels. NULL: out of memory.
-static struct dfa *words_of(const struct dfa *d) {
+enum key_byte { KEY_NEVER, KEY_WORD, KEY_BLANK };
+
+static enum key_byte key_byte(int c, bool tagged) {
+    if (tagged)
+        return c == ' ' ? KEY_BLANK : c > ' ' && c != 0x7f && !strchr("<>\"", c) ? KEY_WORD : KEY_NEVER;
+    bool word = c >= 0x80 || (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') ||
+                (c && strchr("_-.$", c));
+    return word ? KEY_WORD : KEY_NEVER;
+}
+
+// The automaton of those of the texts that are words, or that tags may stand around, with their labels. NULL: out of
+// memory.
+static struct dfa *words_of(const struct dfa *d, bool tagged) {
     struct dfa *e = calloc(1, sizeof *e);
-    int32_t seen[2][256];
+    int32_t seen[3][256];
     unsigned char samples[256];
     size_t rows = (size_t)d->num_states + 1; // a word is not empty: it begins in a state to which none leads
     if (!e)
         return NULL;
     memset(seen, -1, sizeof seen);
     for (int c = 0; c < 256; c++) {
-        bool word = c >= 0x80 || (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') ||
-                    (c && strchr("_-.$", c));
-        int32_t *class = &seen[word][d->class_of[c]];
+        int32_t *class = &seen[key_byte(c, tagged)][d->class_of[c]];
         if (*class < 0) {
             samples[e->num_classes] = (unsigned char)c;
             *class = e->num_classes++;
@@ -274,8 +283,10 @@ static struct dfa *words_of(const struct dfa *d) {
     for (int q = 0; q < e->num_states; q++) {
         e->label[q] = q ? d->label[q - 1] : -1;
         for (int k = 0; k < e->num_classes; k++) {
-            int32_t next =
-                seen[1][d->class_of[samples[k]]] == k ? dfa_step(d, q ? q - 1 : 0, samples[k]) : DFA_DEAD;
+            enum key_byte kind = key_byte(samples[k], tagged);
+            int32_t next = kind != KEY_NEVER ? dfa_step(d, q ? q - 1 : 0, samples[k]) : DFA_DEAD;
+            if (kind == KEY_BLANK && next != DFA_DEAD && (q == 0 || d->label[next] >= 0))
+                next = DFA_DEAD; // a blank at an end
             e->next[(size_t)q * (size_t)e->num_classes + (size_t)k] = next == DFA_DEAD ? DFA_DEAD : next + 1;
         }
     }
@@ -386,22 +397,50 @@ static void leave_out_unwritable(struct grammar_builder *b, struct object *o) {
     free(path);
 }
 
+// What stands around members and their keys.
+static void set_marks(struct grammar_builder *b, struct object *o, enum json_members written) {
+    expr blanks = gb_json_blanks(b);
+    bool arguments = written == MEMBERS_ARGUMENTS;
+    o->bare = written != MEMBERS_JSON || (b->literals && b->literals->bare_keys);
+    if (written == MEMBERS_TAGS) {
+        char mid[MAX_MID];
+        size_t len = gb_flat_part(b->tags.of->mid, mid);
+        if (!len) {
+            gb_fail(b, STATUS_INVALID, "what is between the tags of a key and a value is empty or too long");
+            return;
+        }
+        o->open = blanks;
+        o->close = o->comma = gb_empty(b);
+        o->key = b->tags.open;
+        o->key_end = (unsigned char)*mid;
+        o->colon = gb_bytes(b, mid + 1, len - 1);
+        o->end = gb_seq_of(b, b->tags.close, blanks);
+        return;
+    }
+    o->open = gb_seq_of(b, gb_bytes(b, arguments ? "(" : "{", 1), blanks);
+    o->close = gb_bytes(b, arguments ? ")" : "}", 1);
+    o->comma = gb_seq_of(b, gb_text(b, ","), blanks);
+    o->key = o->bare ? gb_empty(b) : gb_text(b, "\"");
+    o->key_end = arguments ? '=' : o->bare ? ':' : '"';
+    o->colon = o->bare ? blanks : gb_seq_of(b, blanks, gb_text(b, ":"), blanks);
+    o->end = blanks;
+}
+
 expr gb_json_object(struct grammar_builder *b, const struct json_object *o) {
     struct object copy = {.num_kinds = o->num_kinds,
                           .min = o->min,
                           .max = o->max,
-                          .ordered = b->style.order == JSON_ORDER_SCHEMA,
-                          .bare = o->arguments || (b->literals && b->literals->bare_keys),
-                          .open = o->arguments ? '(' : '{',
-                          .close = o->arguments ? ')' : '}',
-                          .colon = o->arguments ? '=' : ':',
-                          .blanks = gb_json_blanks(b)};
+                          .ordered = b->style.order == JSON_ORDER_SCHEMA};
+    set_marks(b, &copy, o->written);
+    gb_bytes(b, (const char *)&copy.key_end, 1); // its class of bytes is its own
     int labels = 0;
     for (int q = 0; o->keys && q < o->keys->num_states; q++)
         if (o->keys->label[q] >= labels)
             labels = o->keys->label[q] + 1;
     int total = labels ? o->list_starts[labels] : 0;
-    copy.keys = !o->keys ? NULL : copy.bare ? words_of(o->keys) : escaped(b, o->keys);
+    copy.keys = !o->keys    ? NULL
+                : copy.bare ? words_of(o->keys, o->written == MEMBERS_TAGS)
+                            : escaped(b, o->keys);
     if (copy.bare)
         dfa_free(o->keys);
     copy.kinds = malloc((size_t)(o->num_kinds + 1) * sizeof *copy.kinds);

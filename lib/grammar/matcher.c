@@ -392,8 +392,7 @@ static void take(struct matcher *m, const struct thread *t, unsigned char byte) 
         int32_t next = dfa_step(n->o->keys, t->sub, byte);
         if (next >= 0 && key_ahead(m, n, &m->frames[t->stack], next))
             arrive(m, t->nfa, next, t->stack);
-        else if (next == DFA_DEAD &&
-                 byte == (n->o->bare ? n->o->colon : '"')) // behind a backslash part of the key
+        else if (next == DFA_DEAD && byte == n->o->key_end) // behind a backslash part of the key
             end_key(m, t, n);
     }
 }

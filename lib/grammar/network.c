@@ -125,25 +125,19 @@ static int32_t object(struct compiler *c, int number) {
     size_t kinds = (size_t)o->num_kinds + 1;
     *n = (struct net_object){
         .o = o, .values = malloc(kinds * sizeof *n->values), .bits = malloc(kinds * sizeof *n->bits)};
-    int32_t open = gb_bytes(c->b, &o->open, 1), close = gb_bytes(c->b, &o->close, 1),
-            colon = gb_bytes(c->b, &o->colon, 1), comma = gb_text(c->b, ","), quote = gb_text(c->b, "\"");
-    if (!n->values || !n->bits || gb_failed(c->b, NULL) != STATUS_OK)
+    if (!n->values || !n->bits)
         return fail(c, STATUS_NOMEM, "out of memory");
     for (int i = 0; i < o->num_kinds; i++) {
         n->values[i] = EXPR_NONE;
         n->num_required += o->kinds[i].required;
         n->bits[i] = o->kinds[i].required || o->kinds[i].once ? n->num_bits++ : -1;
     }
-    n->key = add_state(c, NFA_KEY, number, 0);
-    if (!o->bare)
-        n->key = compile(c, quote, n->key);
-    n->close = compile(c, close, add_state(c, NFA_LEAVE, number, 0));
-    n->comma = compile(c, comma, compile(c, o->blanks, n->key));
-    n->after = compile(c, o->blanks, add_state(c, NFA_MEMBERS, number, 0));
-    n->colon = compile(c, o->blanks, add_state(c, NFA_VALUE, number, 0));
-    if (!o->bare)
-        n->colon = compile(c, o->blanks, compile(c, colon, n->colon));
-    int32_t start = compile(c, open, compile(c, o->blanks, add_state(c, NFA_OBJECT, number, 0)));
+    n->key = compile(c, o->key, add_state(c, NFA_KEY, number, 0));
+    n->close = compile(c, o->close, add_state(c, NFA_LEAVE, number, 0));
+    n->comma = compile(c, o->comma, n->key);
+    n->after = compile(c, o->end, add_state(c, NFA_MEMBERS, number, 0));
+    n->colon = compile(c, o->colon, add_state(c, NFA_VALUE, number, 0));
+    int32_t start = compile(c, o->open, add_state(c, NFA_OBJECT, number, 0));
     c->object_starts[number] = start;
     for (int i = 0; i < o->num_kinds; i++)
         if (c->facts[o->kinds[i].value] & TAKES_TEXT) {
@@ -364,7 +358,7 @@ struct grammar *grammar_finish(struct grammar_builder *b, expr root, struct err 
         return NULL;
     }
     g->b = b;
-    // The braces and marks of objects are expressions, too: before the facts are taken.
+    // The marks of JSON are told apart in any grammar.
     if (root < 0 || gb_bytes(b, "{}(),:=\"", 8) < 0 || gb_failed(b, err) != STATUS_OK ||
         resolve_left_recursion(b, err) != STATUS_OK)
         goto failed;

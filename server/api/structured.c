@@ -409,8 +409,7 @@ bool structured_finish(struct completion_request *r, const struct served_model *
                                .tools = r->callable ? r->callable : r->tools,
                                .calls = r->must_call,
                                .one_call = r->one_call};
-    char room[320];
-    const char *problem = output_rule_problem(&rule, room, sizeof room);
+    const char *problem = output_rule_problem(&rule);
     if (problem)
         return api_fail(e, 400, "unsupported_parameter", param,
                         "To constrain the arguments of calls needs %s.", problem);

@@ -1,5 +1,6 @@
 // Calls written as literals of a programming language: NAME(key=value, …), or a list of such, and NAME{key:value,…}. They are
 // read when they are whole.
+#include "argument_types.h"
 #include "parser_state.h"
 
 enum { MAX_DEPTH = 32 };
@@ -143,30 +144,6 @@ static bool take_pairs(struct literal_reader *r, char between, char close, int d
     return true;
 }
 
-static const char *skip_digits(const char *at, const char *end) {
-    while (at < end && *at >= '0' && *at <= '9')
-        at++;
-    return at;
-}
-
-// As JSON has them, of any size.
-static bool is_number(const char *at, const char *end) {
-    at += at < end && *at == '-';
-    const char *whole = skip_digits(at, end), *rest = whole;
-    if (whole == at || (*at == '0' && whole > at + 1))
-        return false;
-    if (rest < end && *rest == '.') {
-        rest = skip_digits(rest + 1, end);
-        if (rest[-1] == '.')
-            return false;
-    }
-    if (rest == end || (*rest | 32) != 'e')
-        return rest == end;
-    rest++;
-    rest += rest < end && (*rest == '-' || *rest == '+');
-    return rest < end && skip_digits(rest, end) == end;
-}
-
 static bool take_value(struct literal_reader *r, int depth) {
     static const char *const words[][2] = {{"True", "true"}, {"False", "false"}, {"None", "null"},
                                            {"true", "true"}, {"false", "false"}, {"null", "null"}};
@@ -194,10 +171,17 @@ static bool take_value(struct literal_reader *r, int depth) {
         take_word(r, &len);
         len = (size_t)(r->at - word);
     }
-    if (!is_number(word, word + len))
+    if (!argument_number_type(word, len))
         return false;
     buf_add(r->out, word, len);
     return true;
+}
+
+bool literal_to_json(const char *text, size_t len, struct buf *out) {
+    struct literal_reader r = {text, text + len, out};
+    bool ok = take_value(&r, 0);
+    skip_blanks(&r);
+    return ok && r.at == r.end;
 }
 
 // From pos to behind the bracket that closes the one there; strings count as a whole.

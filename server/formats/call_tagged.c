@@ -1,25 +1,7 @@
 // Calls whose arguments stand between tags, each as plain text: the tool's schema says which are strings.
-#include "parser_state.h"
-
+#include "argument_types.h"
 #include "json_strings.h"
-
-// Whether a schema allows strings, and whether anything else but null.
-static void allowed_types(const json_t *schema, bool *strings, bool *others, int depth) {
-    static const char *const lists[] = {"anyOf", "oneOf"};
-    const json_t *type = json_object_get(schema, "type"), *values = json_object_get(schema, "enum");
-    for (size_t i = 0; i < (json_is_array(type) ? json_array_size(type) : 1); i++) {
-        const char *name = json_name(json_is_array(type) ? json_array_get(type, i) : type);
-        *strings |= name && strcmp(name, "string") == 0;
-        *others |= name && strcmp(name, "string") != 0 && strcmp(name, "null") != 0;
-    }
-    for (size_t i = 0; !type && i < json_array_size(values); i++)
-        *(json_is_string(json_array_get(values, i)) ? strings : others) = true;
-    for (size_t k = 0; k < 2 && depth < 4; k++) {
-        const json_t *list = json_object_get(schema, lists[k]);
-        for (size_t i = 0; i < json_array_size(list); i++)
-            allowed_types(json_array_get(list, i), strings, others, depth + 1);
-    }
-}
+#include "parser_state.h"
 
 static void add_escaped(struct output_parser *p, size_t begin, size_t end) {
     struct buf b = {0};
@@ -33,25 +15,59 @@ static void add_literal(struct output_parser *p, const char *text) {
     output_add(p, PART_ARGUMENTS, text, strlen(text));
 }
 
-// A value that may be something else than a string: JSON where it is.
-static void add_value(struct output_parser *p, size_t begin, size_t end, bool may_be_string) {
+// The type of JSON whose numbers may be of any size.
+static unsigned type_at(const char *json, size_t len) {
+    return *json == '{' ? GRAMMAR_OBJECT : *json == '[' ? GRAMMAR_ARRAY : argument_type_of(json, len);
+}
+
+// A value that is not known to be a string: JSON of one of its types, or such as Python writes it; else a string.
+static void add_value(struct output_parser *p, size_t begin, size_t end) {
+    const unsigned types = p->call.types, others = types & ~(unsigned)GRAMMAR_STRING;
     const char *text = p->in.data + begin;
-    json_t *v = json_loadb(text, end - begin, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL);
-    static const char *const words[][2] = {{"True", "true"}, {"False", "false"}, {"None", "null"}};
-    const char *word = NULL;
-    for (size_t i = 0; i < 3; i++)
-        if (strlen(words[i][0]) == end - begin && memcmp(text, words[i][0], end - begin) == 0)
-            word = words[i][1];
-    if (v && !(json_is_string(v) && may_be_string)) {
+    struct buf json = {0};
+    unsigned type = argument_type_of(text, end - begin);
+    if (type & others || (type == GRAMMAR_STRING && types == others)) {
         output_add(p, PART_ARGUMENTS, text, end - begin);
-    } else if (word && !may_be_string) {
-        add_literal(p, word);
+    } else if (types == others && literal_to_json(text, end - begin, &json) &&
+               type_at(json.data, json.len) & others) {
+        output_add(p, PART_ARGUMENTS, json.data, json.len);
     } else {
         add_literal(p, "\"");
         add_escaped(p, begin, end);
         add_literal(p, "\"");
     }
-    json_decref(v);
+    p->failed |= json.failed;
+    buf_free(&json);
+}
+
+// Whether what there is of a value, which may be a string, may yet become one of its other types.
+static bool may_be_other(const struct output_parser *p) {
+    static const struct {
+        const char *word; // or its first bytes
+        unsigned type;
+    } begins[] = {{"null", GRAMMAR_NULL}, {"true", GRAMMAR_BOOLEAN}, {"false", GRAMMAR_BOOLEAN}};
+    const struct call *c = &p->call;
+    size_t at = c->mark, end = p->in.len;
+    while (at < end && output_blank(p->in.data[at]))
+        at++;
+    char first = at < end ? p->in.data[at] : 0;
+    if (at == end || (first == '{' && c->types & GRAMMAR_OBJECT) ||
+        (first == '[' && c->types & GRAMMAR_ARRAY))
+        return true;
+    if (c->types & (ARGUMENT_INTEGER | ARGUMENT_FRACTION)) {
+        size_t number = at;
+        while (number < end && strchr("+-.0123456789eE", p->in.data[number]) && p->in.data[number])
+            number++;
+        if (number > at && (number == end || output_blank(p->in.data[number]) || p->in.data[number] == '<'))
+            return true;
+    }
+    for (size_t i = 0; i < sizeof begins / sizeof *begins; i++) {
+        size_t len = strlen(begins[i].word), have = end - at < len ? end - at : len;
+        if (c->types & begins[i].type && memcmp(begins[i].word, p->in.data + at, have) == 0 &&
+            (have == end - at || output_blank(p->in.data[at + have]) || p->in.data[at + have] == '<'))
+            return true;
+    }
+    return false;
 }
 
 // The key from mark to pos; what follows it says the type, or the schema does.
@@ -67,14 +83,7 @@ static bool begin_argument(struct output_parser *p) {
     json_quote(&b, p->in.data + begin, end - begin);
     buf_lit(&b, ": ");
     output_add(p, PART_ARGUMENTS, b.data, b.len);
-    bool strings = false, others = false;
-    buf_clear(&b);
-    buf_add(&b, p->in.data + begin, end - begin);
-    const char *key = buf_cstr(&b);
-    const json_t *schema = key ? json_object_get(c->properties, key) : NULL;
-    allowed_types(schema, &strings, &others, 0);
-    c->strings = strings || !schema || !others;
-    c->string = c->strings && !others;
+    c->types = argument_types(c->parameters, p->in.data + begin, end - begin);
     p->failed |= b.failed;
     buf_free(&b);
     return end > begin;
@@ -104,9 +113,65 @@ static void begin_text(struct output_parser *p) {
     struct parsed_call *c = &p->call;
     c->mark = c->pos;
     c->step = STEP_IN_VALUE;
+    c->arguments = c->pos;
+    c->scan = (struct json_scan){0};
     c->first = true;
-    if (c->string)
-        add_literal(p, "\"");
+    c->string = c->plain = false;
+}
+
+// Whether the closing tag whose end is at pos ends the value: another argument follows, or the end of the call, or there is
+// no more. Else it is text of the value, such as a file that speaks of these tags.
+static enum match is_closed(const struct output_parser *p, size_t pos) {
+    const struct output_format *f = p->format;
+    const char *const marks[] = {f->argument.open, f->call_close, f->section_close, f->call_open,
+                                 f->section_open};
+    enum match found = MATCH_NO;
+    while (pos < p->in.len && output_blank(p->in.data[pos]))
+        pos++;
+    if (pos == p->in.len)
+        return p->ended ? MATCH_YES : MATCH_OPEN;
+    for (size_t i = 0; i < sizeof marks / sizeof *marks && found != MATCH_YES; i++) {
+        enum match m = output_match(p, pos, marks[i]);
+        found = m == MATCH_NO ? found : m;
+    }
+    return found;
+}
+
+// Looks for the end of the value from pos on; WAIT: it may yet come.
+static enum step_result find_end(struct output_parser *p) {
+    struct call *c = &p->call;
+    for (; c->pos < p->in.len; c->pos++) {
+        enum match m = output_match(p, c->pos, p->format->argument.close);
+        if (m == MATCH_YES)
+            m = is_closed(p, c->pos + strlen(p->format->argument.close));
+        if (m != MATCH_NO)
+            return m == MATCH_YES ? STEP_MORE : STEP_WAIT;
+    }
+    return STEP_WAIT;
+}
+
+// The same of an object or a list of JSON: tags within its strings are text. MORE with `plain` set: it is none.
+static enum step_result find_json_end(struct output_parser *p) {
+    struct call *c = &p->call;
+    size_t begin = c->mark, end;
+    while (begin < p->in.len && output_blank(p->in.data[begin]))
+        begin++;
+    if (begin == p->in.len && !p->ended)
+        return STEP_WAIT;
+    c->plain = begin == p->in.len || !strchr("{[", p->in.data[begin]) || !p->in.data[begin];
+    if (c->plain)
+        return STEP_MORE;
+    bool whole = c->scan.begun && !c->scan.depth; // found before
+    if (!whole && !(whole = json_scan_value(p, &c->scan, &c->arguments)) && !p->ended)
+        return STEP_WAIT;
+    for (end = c->arguments; end < p->in.len && output_blank(p->in.data[end]); end++)
+        continue;
+    enum match m = whole ? output_match(p, end, p->format->argument.close) : MATCH_NO;
+    if (m == MATCH_YES)
+        m = is_closed(p, end + strlen(p->format->argument.close));
+    c->pos = m == MATCH_YES ? end : c->pos;
+    c->plain = m == MATCH_NO;
+    return m == MATCH_OPEN ? STEP_WAIT : STEP_MORE;
 }
 
 static enum step_result in_text(struct output_parser *p) {
@@ -118,10 +183,20 @@ static enum step_result in_text(struct output_parser *p) {
         c->mark++;
     c->pos = c->pos < c->mark ? c->mark : c->pos;
     c->first = false;
-    enum step_result r = find(p, f->argument.close, 0);
+    enum step_result r = STEP_MORE;
+    if (c->types == GRAMMAR_STRING)
+        c->plain = true;
+    if (!c->plain && (r = find_json_end(p)) == STEP_WAIT)
+        return STEP_WAIT;
+    if (c->plain)
+        r = find_end(p);
     size_t end = c->pos;
     if (f->argument.trim && end > c->mark && p->in.data[end - 1] == '\n' && (r == STEP_MORE || !p->ended))
         end--;
+    if (!c->string && c->types & GRAMMAR_STRING && (c->types == GRAMMAR_STRING || !may_be_other(p))) {
+        c->string = true;
+        add_literal(p, "\"");
+    }
     if (c->string) {
         add_escaped(p, c->mark, end);
         c->mark = end;
@@ -131,7 +206,7 @@ static enum step_result in_text(struct output_parser *p) {
     if (c->string)
         add_literal(p, "\"");
     else
-        add_value(p, c->mark, end, c->strings);
+        add_value(p, c->mark, end);
     c->pos += strlen(f->argument.close);
     c->step = STEP_NEXT;
     return STEP_MORE;
@@ -175,13 +250,13 @@ enum step_result call_tagged_step(struct output_parser *p) {
             output_match(p, c->pos - strlen(f->argument.open), f->argument.open) == MATCH_YES)
             c->pos -= strlen(f->argument.open);
         output_begin_call(p);
-        c->properties = output_tool_properties(p, c->name.data, c->name.len);
+        c->parameters = output_tool_parameters(p, c->name.data, c->name.len);
         add_literal(p, "{");
         c->step = STEP_NEXT;
         return STEP_MORE;
     case STEP_NEXT: return next_argument(p);
     case STEP_KEY:
-        if ((r = find(p, f->argument.mid, MAX_NAME)) != STEP_MORE)
+        if ((r = find(p, f->argument.mid, 16 * MAX_NAME)) != STEP_MORE)
             return r;
         if (!begin_argument(p))
             return STEP_FAILED;
@@ -194,9 +269,9 @@ enum step_result call_tagged_step(struct output_parser *p) {
         if ((r = find(p, f->argument.value, MAX_NAME)) != STEP_MORE)
             return r;
         if (contains(p, c->mark, c->pos, "string=\"true\""))
-            c->string = c->strings = true;
+            c->types = GRAMMAR_STRING;
         else if (contains(p, c->mark, c->pos, "string=\"false\""))
-            c->string = c->strings = false;
+            c->types = ARGUMENT_ANY & ~GRAMMAR_STRING;
         c->pos += strlen(f->argument.value);
         begin_text(p);
         return STEP_MORE;

@@ -1,9 +1,8 @@
 #include "output_grammar.h"
 
+#include "argument_types.h"
 #include "json_strings.h"
 
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define MARKS(text) part_marks(a, r->tokenizer, r->tokens, r->num_tokens, (text))
@@ -29,88 +28,10 @@ bool output_any_strict(const json_t *tools) {
     return any;
 }
 
-// ---- what can be constrained
-
-static bool is_text(const json_t *property) {
-    const char *type = json_name(json_object_get(property, "type"));
-    return type && strcmp(type, "string") == 0;
-}
-
-static bool is_among(const char *const *words, const char *word) {
-    while (*words && strcmp(*words, word) != 0)
-        words++;
-    return *words != NULL;
-}
-
-// The first keyword that says something else than those. NULL: there is none.
-static const char *other_keyword(const json_t *schema, const char *const *known) {
-    static const char *const say_nothing[] = {"title",    "description", "default",  "examples",
-                                              "$schema",  "$id",         "$comment", "deprecated",
-                                              "readOnly", "writeOnly",   NULL};
-    const char *key;
-    json_t *value;
-    json_object_foreach((json_t *)(uintptr_t)schema, key, value) {
-        if (!is_among(known, key) && !is_among(say_nothing, key))
-            return key;
-    }
-    return NULL;
-}
-
-static bool has_string(const json_t *list) {
-    for (size_t i = 0; i < json_array_size(list); i++)
-        if (json_is_string(json_array_get(list, i)))
-            return true;
-    return false;
-}
-
-// The keyword that arguments between tags cannot follow: they are properties, each once, and texts among them stand
-// without quotes. property: whose it is, NULL: the object's. NULL: they can.
-static const char *tagged_problem(const json_t *parameters, const char **property) {
-    static const char *const of_object[] = {"type",  "properties",  "required", "additionalProperties",
-                                            "$defs", "definitions", NULL},
-                             *const of_text[] = {"type", "enum", "const", NULL};
-    json_t *properties = json_object_get(parameters, "properties"), *value;
-    const json_t *type = json_object_get(parameters, "type"),
-                 *required = json_object_get(parameters, "required");
-    const char *other = other_keyword(parameters, of_object), *key;
-    *property = NULL;
-    if (other)
-        return other;
-    if (json_is_string(type) && !(json_name(type) && strcmp(json_name(type), "object") == 0))
-        return "type";
-    for (size_t i = 0; i < json_array_size(required); i++) {
-        const json_t *one = json_array_get(required, i);
-        if (json_is_string(one) && !(json_name(one) && json_object_get(properties, json_name(one))))
-            return "required";
-    }
-    json_object_foreach(properties, key, value) {
-        *property = key;
-        if (!is_text(value))
-            continue;
-        if ((other = other_keyword(value, of_text)))
-            return other;
-        if (json_object_get(value, "enum") && !has_string(json_object_get(value, "enum")))
-            return "enum";
-    }
-    return NULL;
-}
-
-const char *output_rule_problem(const struct output_rule *r, char *room, size_t size) {
-    const struct output_format *f = r->format;
-    if (!r->tools)
-        return NULL;
-    if (f->bare && !r->calls && !r->body)
+const char *output_rule_problem(const struct output_rule *r) {
+    if (r->tools && r->format->bare && !r->calls && !r->body)
         return "'tool_choice' \"required\" or a named function with this model, which does not mark its "
                "calls";
-    for (size_t i = 0; f->syntax == CALLS_TAGGED && i < json_array_size(r->tools); i++) {
-        const json_t *tool = json_array_get(r->tools, i);
-        const char *property, *keyword = tagged_problem(schema_of(r, tool), &property);
-        if (!keyword)
-            continue;
-        snprintf(room, size, "'%.64s' without '%.64s'%s%.64s: this model writes arguments between tags",
-                 name_of(tool), keyword, property ? " in " : "", property ? property : "");
-        return room;
-    }
     return NULL;
 }
 
@@ -121,82 +42,53 @@ static output_text quoted(struct part_arena *a, const char *before, const char *
                     part_text(a, after, strlen(after)));
 }
 
-// A property's schema with the definitions that it may refer to.
-static output_text property_part(struct part_arena *a, const json_t *parameters, const json_t *property) {
-    json_t *with = json_is_object(property) ? json_copy((json_t *)(uintptr_t)property) : NULL;
-    static const char *const names[] = {"$defs", "definitions"};
-    if (!with)
-        return part_schema(a, property);
-    for (int i = 0; i < 2; i++)
-        if (json_object_get(parameters, names[i]) && !json_object_get(with, names[i]))
-            json_object_set(with, names[i], json_object_get(parameters, names[i]));
-    output_text p = part_schema(a, with);
-    json_decref(with);
-    return p;
+static output_text *boxed(struct part_arena *a, output_text p) { return part_copy(a, &p, sizeof p); }
+
+static unsigned types_of_argument(const void *parameters, const char *key, size_t len) {
+    unsigned types = argument_types(parameters, key, len);
+    return types | (types & ARGUMENT_INTEGER ? (unsigned)GRAMMAR_NUMBER : 0);
 }
 
-// A text as it stands between tags; strings of an enum as they are.
-static output_text text_value(struct part_arena *a, const json_t *property, const char *close) {
-    const json_t *list = json_object_get(property, "enum"), *one = json_object_get(property, "const");
-    output_text stop = part_text(a, close, strlen(close)), any;
-    if (json_is_string(one))
-        return part_text(a, json_string_value(one), json_string_length(one));
-    if (!has_string(list))
-        return part_list(a, GRAMMAR_WITHOUT, &stop, 1);
-    output_text *p = calloc(json_array_size(list), sizeof *p);
-    int num = 0;
-    a->failed |= !p;
-    for (size_t i = 0; p && i < json_array_size(list); i++) {
-        const json_t *v = json_array_get(list, i);
-        if (json_is_string(v))
-            p[num++] = part_text(a, json_string_value(v), json_string_length(v));
-    }
-    any = p ? part_list(a, GRAMMAR_ANY_OF, p, num) : stop;
-    free(p);
-    return any;
-}
-
-static bool is_required(const json_t *parameters, const char *name) {
-    const json_t *list = json_object_get(parameters, "required");
-    for (size_t i = 0; i < json_array_size(list); i++)
-        if (json_name(json_array_get(list, i)) && strcmp(json_name(json_array_get(list, i)), name) == 0)
-            return true;
-    return false;
-}
-
-// Arguments between tags, in the order of the schema.
-static output_text tagged_arguments(struct part_arena *a, const struct output_rule *r, const json_t *tool) {
+// Arguments between tags. parameters: the schema that the grammar follows; NULL: any object.
+static const struct grammar_literals *tags_of(struct part_arena *a, const struct output_rule *r,
+                                              const json_t *parameters) {
     const struct output_format *f = r->format;
-    json_t *parameters = json_object_get(function_of(tool), "parameters"), *value;
-    output_text all = PART_SEQ(a, part_blanks());
-    const char *key;
-    json_object_foreach(json_object_get(parameters, "properties"), key, value) {
-        bool text = is_text(value);
-        const char *close = f->argument.close;
-        output_text open =
-            PART_SEQ(a, MARKS(f->argument.open), part_text(a, key, strlen(key)), MARKS(f->argument.mid));
-        if (f->argument.value) { // DeepSeek says before it which of the two a value is
-            bool says = strcmp(f->argument.value, ">") == 0;
-            output_text before = !says  ? part_blanks()
-                                 : text ? PART_TEXT(a, " string=\"true\"")
-                                        : PART_TEXT(a, " string=\"false\"");
-            open = PART_SEQ(a, open, before, MARKS(f->argument.value));
-        }
-        output_text of = text ? text_value(a, value, close) : property_part(a, parameters, value);
-        if (f->argument.trim)
-            of = PART_SEQ(a, PART_TEXT(a, "\n"), of, PART_TEXT(a, "\n"));
-        output_text one = PART_SEQ(a, open, of, MARKS(close), part_blanks());
-        all = PART_SEQ(a, all, is_required(parameters, key) ? one : part_repeat(a, one, 0, 1));
+    bool told =
+        f->argument.value && strcmp(f->argument.value, ">") == 0; // DeepSeek says which of the two a value is
+    output_text newline = PART_TEXT(a, "\n"), text = newline, value = newline,
+                close = MARKS(f->argument.close);
+    if (f->argument.trim) {
+        close = PART_SEQ(a, newline, close);
+    } else if (told) {
+        text = PART_TEXT(a, " string=\"true\">");
+        value = PART_TEXT(a, " string=\"false\">");
+    } else if (f->argument.value) {
+        text = value = PART_SEQ(a, part_blanks(), MARKS(f->argument.value));
+    } else {
+        text = value = PART_TEXT(a, "");
     }
-    return all;
+    struct grammar_tags tags = {.open = boxed(a, MARKS(f->argument.open)),
+                                .mid = boxed(a, MARKS(f->argument.mid)),
+                                .of_text = boxed(a, text),
+                                .of_value = boxed(a, value),
+                                .close = boxed(a, close),
+                                .stop = f->argument.close,
+                                .told = told,
+                                .types = types_of_argument,
+                                .of = parameters};
+    struct grammar_literals literals = {.quote_token = -1, .tags = part_copy(a, &tags, sizeof tags)};
+    return part_copy(a, &literals, sizeof literals);
 }
 
 // How a format writes values. NULL: as JSON.
-static const struct grammar_literals *literals_of(struct part_arena *a, const struct output_rule *r) {
+static const struct grammar_literals *literals_of(struct part_arena *a, const struct output_rule *r,
+                                                  const json_t *parameters) {
     static const struct grammar_literals python = {
         .words = {"True", "False", "None"}, .quote_token = -1, .arguments = true};
     struct grammar_literals braces = {
         .words = {"true", "false", "null"}, .quote = OUTPUT_QUOTE, .quote_token = -1, .bare_keys = true};
+    if (r->format->syntax == CALLS_TAGGED)
+        return tags_of(a, r, parameters);
     if (r->format->syntax != CALLS_BRACES)
         return r->format->syntax == CALLS_PYTHON ? &python : NULL;
     for (int i = 0; i < r->num_tokens; i++) {
@@ -213,13 +105,12 @@ static output_text call_part(struct part_arena *a, const struct output_rule *r, 
     const struct output_format *f = r->format;
     const char *name = name_of(tool);
     output_text arguments = part_schema(a, schema_of(r, tool));
-    arguments.literals = literals_of(a, r);
+    arguments.literals = literals_of(a, r, schema_of(r, tool));
     switch (f->syntax) {
     case CALLS_PYTHON:
     case CALLS_BRACES: return PART_SEQ(a, part_text(a, name, strlen(name)), arguments);
     case CALLS_TAGGED:
-        return PART_SEQ(a, part_text(a, name, strlen(name)), MARKS(f->mid ? f->mid : ""),
-                        tagged_arguments(a, r, tool));
+        return PART_SEQ(a, part_text(a, name, strlen(name)), MARKS(f->mid ? f->mid : ""), arguments);
     case CALLS_NAMED:
         return PART_SEQ(a,
                         f->kimi_ids ? quoted(a, "functions.", name, ":0") : part_text(a, name, strlen(name)),

@@ -20,7 +20,6 @@ struct output_rule {
 
 bool output_any_strict(const json_t *tools);
 
-// The end of a sentence about the part that cannot be constrained for this format, as in "needs …", perhaps in room
-// (size). NULL: all can.
-const char *output_rule_problem(const struct output_rule *r, char *room, size_t size);
+// The end of a sentence about the part that cannot be constrained for this format, as in "needs …". NULL: all can.
+const char *output_rule_problem(const struct output_rule *r);
 output_text output_rule_part(struct part_arena *a, const struct output_rule *r);

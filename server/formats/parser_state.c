@@ -71,9 +71,9 @@ bool output_has_tool(const struct output_parser *p, const char *name, size_t len
     return len > 0 && find_tool(p, name, len) != NULL;
 }
 
-const json_t *output_tool_properties(const struct output_parser *p, const char *name, size_t len) {
+const json_t *output_tool_parameters(const struct output_parser *p, const char *name, size_t len) {
     const json_t *tool = find_tool(p, name, len), *schema = json_object_get(tool, "parameters");
-    return json_object_get(schema ? schema : json_object_get(tool, "input_schema"), "properties");
+    return schema ? schema : json_object_get(tool, "input_schema");
 }
 
 // ---- names and values

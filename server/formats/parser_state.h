@@ -30,14 +30,16 @@ struct parsed_call {
     enum { VALUE_OTHER, VALUE_NAME, VALUE_ID, VALUE_ARGUMENTS, VALUE_FUNCTION } value;
     size_t begin, pos, mark;
     struct json_scan scan;
-    bool json;                   // NAMED: a call like those of JSON
-    bool list, nested, object;   // JSON: in a list; in "function": {…}; the arguments are an object
-    bool string, strings, first; // TAGGED: the value is a string; may be one; nothing of it is read
-    char quote;                  // PYTHON, BRACES: of the string that pos is in, '<' of the mark; 0: none
-    bool begun, has_arguments;   // it is among the parts
+    bool json;                 // NAMED: a call like those of JSON
+    bool list, nested, object; // JSON: in a list; in "function": {…}; the arguments are an object
+    unsigned types;            // TAGGED: of the value (argument_types.h)
+    bool string, first; // TAGGED: the value is a string, which comes as it is written; nothing of it is read
+    bool plain;         // TAGGED: the value is no object or list of JSON, within which a tag is text
+    char quote;         // PYTHON, BRACES: of the string that pos is in, '<' of the mark; 0: none
+    bool begun, has_arguments; // it is among the parts
     struct buf name, id;
     size_t arguments, arguments_end; // JSON: that came before the name
-    const json_t *properties;        // of the tool's schema
+    const json_t *parameters;        // the tool's schema
     int num_arguments;
 };
 
@@ -94,7 +96,9 @@ bool output_read_name(struct output_parser *p, size_t begin, size_t end);
 enum step_result output_find_name(struct output_parser *p, const char *end, const char *other);
 // Whether tools, where they are known, have one of that name.
 bool output_has_tool(const struct output_parser *p, const char *name, size_t len);
-// The schema's "properties" of a tool; NULL: unknown.
-const json_t *output_tool_properties(const struct output_parser *p, const char *name, size_t len);
+// The schema of a tool's arguments; NULL: unknown.
+const json_t *output_tool_parameters(const struct output_parser *p, const char *name, size_t len);
+// A whole value as Python writes it, or JSON, to JSON; false: it is none.
+bool literal_to_json(const char *text, size_t len, struct buf *out);
 
 bool harmony_step(struct output_parser *p); // false: the rest of the input is needed

@@ -52,7 +52,10 @@ ROWS = [
     (TRIE, "over || (w->limit &&", "(w->limit &&", "test_grammar"),  # half a mask is taken for a whole one
     (CACHE, "made ? &c->counts.compiled : &c->counts.refused", "&c->counts.compiled", "test_server_structured"),  # what is refused counts as compiled
     (CACHE, "buf_int(&key, style->max_blanks);", "", "test_server_structured"),  # blanks where none may be
-    (OUTPUT, "if (json_is_string(one) && !(json_name(one) && json_object_get(properties, json_name(one))))", "if (json_is_string(one) && !json_name(one))", "test_server_structured"),  # an argument that is asked for cannot be written
+    (OUTPUT, "types & ARGUMENT_INTEGER ? (unsigned)GRAMMAR_NUMBER : 0", "0", "test_server_arguments"),  # integers cannot be written between tags
+    ("lib/grammar/tags.c", "unsigned others = t->told ? 0 : types & ~(unsigned)GRAMMAR_STRING;", "unsigned others = 0;", "test_server_arguments"),  # a text that is read as a number
+    ("lib/grammar/tags.c", "d = intersection(d, gb_dfa_without(b, t->stop, strlen(t->stop)), &err);", ";", "test_server_structured"),  # a text that ends itself
+    (JSON, "(q == 0 || d->label[next] >= 0)", "false", "test_server_arguments"),  # keys with blanks at their ends
     (OUTPUT, "return !r->one_call &&", "return", "test_server_structured"),  # calls behind the only one
     (OUTPUT, "braces.quote_token = r->tokens[i];", "braces.quote_token = -1;", "test_server_literals"),  # strings of text between control tokens
     (JSON, "            leave_out_unwritable(b, &copy);", "            ;", "test_server_literals"),  # keys that cannot be written are waited for
@@ -60,7 +63,7 @@ ROWS = [
     (JSON, "*pattern = b->literals  ?", "*pattern = !b ?", "test_server_literals"),  # escapes that Python reads otherwise
     ("lib/grammar/token_trie.c", "(!control && memchr(p, 0xff, len))", "false", "test_server_literals"),  # bytes spell a control token
     (JSON, "    if (b->literals != l)\n", "    if (false)\n", "test_server_literals"),  # values of other calls' literals
-    (MATCHER, "(n->o->bare ? n->o->colon : '\"')", "'\"'", "test_server_literals"),  # a key without a quote has no end
+    (MATCHER, "byte == n->o->key_end", "byte == '\"'", "test_server_literals"),  # a key without a quote has no end
     ("lib/grammar/constraint_cache.c", "buf_add(b, l->words[i], strlen(l->words[i]) + 1);", ";", "test_server_literals"),  # a grammar of other words
     (OUTPUT, "if (r->thinking)\n        return PART_SEQ(a, thoughts, rest);", "", "test_server_structured"),  # the prompt has begun to think
     (DFA_BUILD, "if (d->next[i] >= 0 && !alive[d->next[i]])", "if (false)", "test_dfa"),  # dead ends

@@ -18,6 +18,7 @@ ROWS = [
     (FILE % "number", "if (verdict == 0 && d->num_frac > 0)", "if (false)", "test_schema"),  # 1 is 1.5
     (FILE % "number", "if (d->negative != s->negative) // which may be -0: still on that side of d\n        return s->negative ? -1 : 1;",
      "", "test_schema"),  # signs
+    (FILE % "number", "d = shortened(s, d)", "d", "test_schema"),  # digits without end
     (FILE % "number", "rest = rest * 10 % r->divisor;", "rest = 1;", "test_schema"),  # 5 as a multiple of 2.5
     (FILE % "string", "to->count = from->count < 0 ? -1 : from->count + begins(r->byte[class]);",
      "to->count = from->count < 0 ? -1 : from->count + 1;", "test_schema"),  # bytes count as characters

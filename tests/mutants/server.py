@@ -24,7 +24,7 @@ HARMONY = "server/formats/harmony.c"
 
 ROWS = [
     (CALL_LITERAL, "at == c->quote && at != '<' &&", "at == c->quote &&", "test_server_output"),  # a string ends at a "<"
-    (CALL_LITERAL, "if (whole == at || (*at == '0' && whole > at + 1))", "if (whole == at)", "test_server_output"),  # 01 is a number
+    ("server/formats/argument_types.c", "if (whole == at || (*at == '0' && whole > at + 1))", "if (whole == at)", "test_server_output"),  # 01 is a number
     # ---- /v1/responses
     (RESPONSES_INPUT, "if (rd->assistant && !fresh)", "if (rd->assistant)", "test_server_responses"),  # two messages become one
     (RESPONSES_INPUT, "    if (!text.len)\n", "    if (true)\n", "test_server_responses"),  # a summary stands beside the reasoning
@@ -48,7 +48,9 @@ ROWS = [
     (OUTPUT, "        p->scan = p->section;\n", "        p->at = p->scan = p->section;\n", "test_server_output"),  # and a section's mark
     ("server/formats/parser_state.c", "s->string = s->escaped || c != '\"';", "s->string = c != '\"';", "test_server_output"),  # \\" ends a string
     (CALL_JSON, "(!p->format->bare ||", "(true ||", "test_server_output"),  # any object is a call
-    (CALL_TAGGED, "c->string = c->strings && !others;", "c->string = true;", "test_server_output"),  # numbers as strings
+    (CALL_TAGGED, "if (type & others ||", "if (", "test_server_output"),  # numbers as strings
+    (CALL_TAGGED, "m = is_closed(p, c->pos + strlen(p->format->argument.close));", ";", "test_server_output"),  # a value ends at a tag that it speaks of
+    ("server/formats/argument_types.c", "types &= types_of(w, target, depth + 1);", ";", "test_server_arguments"),  # what a reference says
     (CALL_LITERAL, "if (depth > MAX_DEPTH)", "if (false)", "test_server_output"),  # recursion as deep as the text
     (HARMONY, "if (call && p->tools) {", "if (call && false) {", "test_server_output"),  # arguments as content
     # ---- what stands between two texts

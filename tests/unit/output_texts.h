@@ -30,21 +30,36 @@ static inline void whole_mask(const struct token_filter *f, uint32_t *mask, int 
     assert_int_equal(f->mask(f->state, mask, vocab, &work), MASK_DONE);
 }
 
-// The byte that brings a text nearer to its end: the next one of the mark around strings, or one that closes something.
-static inline char closing_byte(const struct buf *out) {
-    size_t len = strlen(OUTPUT_QUOTE) - 1;
-    while (len && (out->len < len || memcmp(out->data + out->len - len, OUTPUT_QUOTE, len) != 0))
+// What ends strings, keys and calls of the format that is tried.
+static const char *end_marks[3] = {OUTPUT_QUOTE, OUTPUT_QUOTE, OUTPUT_QUOTE};
+
+// How much of a mark is there at the end of a text; not all of it.
+static inline size_t begun(const struct buf *out, const char *mark) {
+    size_t len = strlen(mark) - 1;
+    while (len && (out->len < len || memcmp(out->data + out->len - len, mark, len) != 0))
         len--;
-    return draw(3) ? OUTPUT_QUOTE[len] : "\"}])"[draw(4)];
+    return len;
 }
 
-// A random text of a constraint: tokens that its masks allow, until it ends. The caller frees it.
-static inline void write_text(struct constraint *c, struct buf *out) {
+// The byte that brings a text nearer to its end: the next one of what ends a string, or one that closes something.
+static inline char closing_byte(const struct buf *out) {
+    const char *mark = end_marks[draw(3)];
+    size_t len = begun(out, mark);
+    for (int i = 0; i < 3; i++)
+        if (begun(out, end_marks[i]) > len)
+            len = begun(out, mark = end_marks[i]);
+    return draw(len > 3 ? 40 : 3) ? mark[len] : "\"}])"[draw(4)];
+}
+
+// A random text of a constraint: tokens that its masks allow, until it ends. The caller frees it. false: chance does not find
+// the end, such as a key that the schema asks for among any.
+static inline bool try_text(struct constraint *c, struct buf *out) {
     struct token_filter *f = constraint_filter(c);
     int vocab = tokenizer_vocab(tokenizer);
     uint32_t *mask = calloc((size_t)vocab / 32 + 1, sizeof *mask);
     assert_true(f && mask);
-    for (int step = 0; !f->done(f->state); step++) {
+    bool ended = true;
+    for (int step = 0; !f->done(f->state) && (ended = step <= 5000); step++) {
         token_id choice = -1;
         uint32_t num = 0;
         bool may_end = false, closing = step > 60 || draw(8) == 0;
@@ -75,12 +90,16 @@ static inline void write_text(struct constraint *c, struct buf *out) {
                                 ? tokenizer_name(tokenizer, choice, &len)
                                 : tokenizer_bytes(tokenizer, choice, false, &len);
         buf_add(out, bytes, len);
-        if (step > 5000)
-            fail_msg("'%s' has no end", buf_cstr(out));
     }
     f->free(f->state);
     free(f);
     free(mask);
+    return ended;
+}
+
+static inline void write_text(struct constraint *c, struct buf *out) {
+    if (!try_text(c, out))
+        fail_msg("'%s' has no end", buf_cstr(out));
 }
 
 // Whether a text is one of a constraint.

@@ -10,8 +10,6 @@ static const char *const formats[] = {
     "pythonic",     "lfm2",         "gemma4",       "gigachat3"};
 enum { NUM_FORMATS = sizeof formats / sizeof *formats };
 
-static char room[320];
-
 TEST(test_calls_are_read_back) {
     if (!ready())
         skip();
@@ -24,7 +22,7 @@ TEST(test_calls_are_read_back) {
                                        .tools = kind == 1 ? now : tools,
                                        .calls = true,
                                        .one_call = kind == 2};
-            assert_null(output_rule_problem(&rule, room, sizeof room));
+            assert_null(output_rule_problem(&rule));
             struct constraint *c = compiled(&rule);
             for (int round = 0; round < 6; round++) {
                 struct buf text = {0};
@@ -56,7 +54,7 @@ TEST(test_optional_calls) {
             struct output_rule rule = {
                 .format = f, .tokenizer = tokenizer, .tools = tools, .body = with_body ? &body : NULL};
             if (f->bare && !with_body) {
-                assert_non_null(output_rule_problem(&rule, room, sizeof room));
+                assert_non_null(output_rule_problem(&rule));
                 continue;
             }
             struct constraint *c = compiled(&rule);
@@ -78,25 +76,39 @@ TEST(test_optional_calls) {
     json_decref(tools);
 }
 
-// Texts between tags have no quotes: what cannot hold them there is named, of tools whose schema binds alone.
+// Arguments between tags, of tools that have to be called and of those that are strict: keywords of JSON Schema hold there,
+// too, and what JSON cannot follow they cannot.
 TEST(test_tagged_schemas) {
     if (!ready())
         skip();
+#define ARG "<tool_call><function=f><parameter=a>\n"
+#define END "\n</parameter></function></tool_call>"
     static const struct {
-        const char *parameters, *keyword; // NULL: taken
+        const char *parameters, *text;
+        bool taken;
     } cases[] = {
-        {"{'type':'object','properties':{'a':{'type':'string','title':'A'},'n':{'type':'integer','minimum':3}"
-         "},"
-         "'required':['a'],'additionalProperties':false}",
-         NULL},
-        {"{'properties':{'a':{'type':'string','enum':['x',1]}}}", NULL},
-        {"{'properties':{'a':{'type':'string','pattern':'^x$'}}}", "'pattern' in a"},
-        {"{'properties':{'a':{'type':'string','maxLength':3}}}", "'maxLength' in a"},
-        {"{'properties':{'a':{'type':'string','enum':[1]}}}", "'enum' in a"},
-        {"{'properties':{'a':{}},'required':['b']}", "'required':"},
-        {"{'properties':{'a':{}},'minProperties':1}", "'minProperties':"},
-        {"{'$ref':'#/$defs/x','$defs':{'x':{'type':'object'}}}", "'$ref':"},
-        {"{'type':'string'}", "'type':"},
+        {"{'properties':{'a':{'type':'string','pattern':'^x$'}}}", ARG "x" END, true},
+        {"{'properties':{'a':{'type':'string','pattern':'^x$'}}}", ARG "y" END, false},
+        {"{'properties':{'a':{'type':'string','maxLength':3}}}", ARG "abc" END, true},
+        {"{'properties':{'a':{'type':'string','maxLength':3}}}", ARG "abcd" END, false},
+        {"{'properties':{'a':{'type':['string','null'],'maxLength':1000}}}", ARG "two < three" END, false},
+        {"{'properties':{'a':{'type':['string','null'],'maxLength':1000}}}", ARG "It is." END, true},
+        {"{'properties':{'a':{'type':['string','null'],'maxLength':1000}}}", ARG "null" END, true},
+        {"{'properties':{'a':{'type':'string','enum':['x','1',1]}}}", ARG "1" END, true},
+        {"{'properties':{'a':{'type':'string','enum':['x','1',1]}}}", ARG "\"x\"" END, false},
+        {"{'properties':{'a':{'enum':['x','1',1]}}}", ARG "1" END, true},
+        {"{'properties':{'a':{'type':['string','integer'],'minimum':5}}}", ARG "12" END, true},
+        {"{'properties':{'a':{'type':['string','integer'],'minimum':5}}}", ARG "3" END, false},
+        {"{'properties':{'a':{'type':['string','integer'],'minimum':5}}}", ARG "3 pigs" END, true},
+        {"{'properties':{'a':{'type':'string'}},'minProperties':1}",
+         "<tool_call><function=f></function></tool_call>", false},
+        {"{'$ref':'#/$defs/x','$defs':{'x':{'type':'object','properties':{'a':{'type':'integer'}}}}}",
+         ARG "7" END, true},
+        {"{'$ref':'#/$defs/x','$defs':{'x':{'type':'object','properties':{'a':{'type':'integer'}}}}}",
+         ARG "seven" END, false},
+        {"{'properties':{'a':{'type':'string'}}}", ARG "</parameter>" END, false},
+        {"{'properties':{'a':{'type':'string'}},'required':['a']}",
+         "<tool_call><function=f></function></tool_call>", false},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         for (int strict = 0; strict < 2; strict++) {
@@ -107,15 +119,19 @@ TEST(test_tagged_schemas) {
                 *c = *c == '\'' ? '"' : *c;
             json_t *tools = json_loads(text, 0, NULL);
             assert_non_null(tools);
-            struct output_rule rule = {.format = output_format_named("qwen3_coder"), .tools = tools};
-            const char *problem = output_rule_problem(&rule, room, sizeof room);
-            assert_int_equal(problem != NULL, strict && cases[i].keyword);
-            assert_true(!problem || strstr(problem, cases[i].keyword));
-            rule.format =
-                output_format_named("hermes"); // JSON follows all of them, or says so when it compiles
-            assert_null(output_rule_problem(&rule, room, sizeof room));
+            struct output_rule rule = {.format = output_format_named("qwen3_coder"),
+                                       .tokenizer = tokenizer,
+                                       .tools = tools,
+                                       .calls = !strict};
+            struct constraint *c = compiled(&rule);
+            if (takes(c, cases[i].text, strlen(cases[i].text)) != cases[i].taken)
+                fail_msg("%s: '%s' is %s", cases[i].parameters, cases[i].text,
+                         cases[i].taken ? "refused" : "taken");
+            constraint_release(c);
             json_decref(tools);
         }
+#undef ARG
+#undef END
     // more words than one list holds at once
     json_t *words = json_array(), *tools;
     for (int i = 0; i < 100; i++)

@@ -24,12 +24,16 @@ expr schema_to_expr(struct grammar_builder *b, const char *text, size_t len, str
                        .queue_end = -1,
                        .expand = goal_expand,
                        .write = goal_write,
+                       .write_tagged = goal_write_tagged,
                        .as_written = b->style.as_written};
     expr root = EXPR_NONE;
     if (schema_read(&s, text, len)) {
         atom a = schema_atom(&s, s.doc.values, false);
         goal g = s.failed ? -1 : schema_goal(&s, &a, 1);
-        root = g >= 0 && b->literals ? goal_write_call(&s, g, b->literals->arguments) : goal_expr(&s, g);
+        enum json_members written = gb_tags(b)                              ? MEMBERS_TAGS
+                                    : b->literals && b->literals->arguments ? MEMBERS_ARGUMENTS
+                                                                            : MEMBERS_JSON;
+        root = g >= 0 && (b->literals || gb_tags(b)) ? goal_write_call(&s, g, written) : goal_expr(&s, g);
         if (!goals_write(&s))
             root = EXPR_NONE;
     }

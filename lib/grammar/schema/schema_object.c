@@ -438,7 +438,16 @@ bool form_object(struct schema *s, const struct clause *c, struct form **forms) 
 
 // ---- writing
 
-static expr write_object(struct schema *s, const struct object_form *o, bool arguments) {
+// How a member is written. name: NULL: one that no schema names.
+static expr write_member(struct schema *s, goal g, const struct jdoc_value *name, enum json_members written) {
+    if (written != MEMBERS_TAGS)
+        return goal_expr(s, g);
+    const struct grammar_tags *tags = gb_tags(s->b)->of;
+    return s->write_tagged(s, g,
+                           tags->types(tags->of, name ? s->doc.text + name->at : NULL, name ? name->len : 0));
+}
+
+static expr write_object(struct schema *s, const struct object_form *o, enum json_members written) {
     int num = 0, num_labels = 0, num_lists = 0;
     size_t most = (size_t)o->num_names + (size_t)o->num_classes + (size_t)o->num_witnesses + 1;
     struct member_kind *kinds = schema_alloc(s, most * sizeof *kinds);
@@ -454,7 +463,7 @@ static expr write_object(struct schema *s, const struct object_form *o, bool arg
         names[i] = (struct key_name){s->doc.text + n->text->at, n->text->len, -1};
         if (goal_is_empty(s, n->goal))
             continue;
-        kinds[num] = (struct member_kind){goal_expr(s, n->goal), n->required, true};
+        kinds[num] = (struct member_kind){write_member(s, n->goal, n->text, written), n->required, true};
         starts[num_labels] = num_lists;
         lists[num_lists++] = num++;
         names[i].label = num_labels++;
@@ -465,11 +474,12 @@ static expr write_object(struct schema *s, const struct object_form *o, bool arg
             continue;
         others = true;
         starts[num_labels] = num_lists;
-        kinds[num] = (struct member_kind){goal_expr(s, o->classes[i]), false, o->distinct};
+        kinds[num] = (struct member_kind){write_member(s, o->classes[i], NULL, written), false, o->distinct};
         lists[num_lists++] = num++;
         for (int j = 0; j < o->num_witnesses; j++)
             if (o->witnesses[j].class == i) {
-                kinds[num] = (struct member_kind){goal_expr(s, o->witnesses[j].goal), true, false};
+                kinds[num] =
+                    (struct member_kind){write_member(s, o->witnesses[j].goal, NULL, written), true, false};
                 lists[num_lists++] = num++;
             }
         label_of_class[i] = num_labels++;
@@ -483,15 +493,15 @@ static expr write_object(struct schema *s, const struct object_form *o, bool arg
                                  .list_starts = starts,
                                  .min = o->min,
                                  .max = o->max,
-                                 .arguments = arguments};
+                                 .written = written};
     if (num > 0 && !(object.keys = schema_keys(s, names, o->num_names, o->others,
                                                others ? label_of_class : NULL, num_labels)))
         return EXPR_NONE;
     return gb_json_object(s->b, &object);
 }
 
-expr object_expr(struct schema *s, const struct form *f, bool arguments) {
+expr object_expr(struct schema *s, const struct form *f, enum json_members written) {
     goal all[] = {GOAL_ANY};
     struct object_form any = {.classes = all, .num_classes = 1, .max = -1};
-    return write_object(s, f->any ? &any : f->object, arguments);
+    return write_object(s, f->any ? &any : f->object, written);
 }

@@ -184,6 +184,7 @@ struct schema {
     // The layers above schema_goal.c: all forms of a goal for a type, and the expression of a goal that has its forms.
     bool (*expand)(struct schema *s, goal g, enum json_type type, struct form **forms);
     expr (*write)(struct schema *s, goal g);
+    expr (*write_tagged)(struct schema *s, goal g, unsigned types);
 
     struct cached_dfa *cache;
     int num_cache, cap_cache;
@@ -271,11 +272,13 @@ bool atom_excludes(struct schema *s, atom a, enum json_type type);
 // Adds the facts of unevaluatedProperties and unevaluatedItems, after all other keywords.
 bool clause_say_unevaluated(struct schema *s, enum json_type type, struct clause *c);
 
-// ---- schema_expand.c, schema_write.c: for `expand` and `write`
+// ---- schema_expand.c, schema_write.c: for `expand`, `write` and `write_tagged`
 
 bool goal_expand(struct schema *s, goal g, enum json_type type, struct form **forms);
 expr goal_write(struct schema *s, goal g);
-expr goal_write_call(struct schema *s, goal g, bool arguments); // its objects, as a call has them
+expr goal_write_call(struct schema *s, goal g, enum json_members written); // its objects, as a call has them
+// Its values of some types (bits of grammar.h) between tags: strings as they are, the rest as JSON.
+expr goal_write_tagged(struct schema *s, goal g, unsigned types);
 
 // ---- schema_members.c: object_*, node_*; and forms. form_*: adds the forms that a clause's facts give (none, where they contradict each other); false:
 // failed. *_expr: how a form is written.
@@ -294,7 +297,7 @@ const struct jdoc_value *node_names(const struct schema *s, const struct node_li
 // Whether a member of this name is among those that an EXISTS fact of OTHERS or MATCHING means.
 bool object_selects(struct schema *s, const struct fact *exists, const struct jdoc_value *name);
 expr array_expr(struct schema *s, const struct form *f);
-expr object_expr(struct schema *s, const struct form *f, bool arguments);
+expr object_expr(struct schema *s, const struct form *f, enum json_members written);
 
 bool number_equal(struct schema *s, const struct jdoc_value *a, const struct jdoc_value *b);
 bool number_is_integer(struct schema *s, const struct jdoc_value *v);

@@ -34,11 +34,11 @@ static bool knows_name(
     const struct output_parser *p) { // without marks around it only a tool's name says that it is a call
     const struct parsed_call *c = &p->call;
     return c->name.len > 0 && c->name.len <= MAX_NAME &&
-           (!p->format->bare || output_has_tool(p, c->name.data, c->name.len));
+           (!(p->format->bare || c->format != p->format) || output_has_tool(p, c->name.data, c->name.len));
 }
 
-// Sends what the model wrote as arguments, from mark to pos. What is no object goes out when it is whole: a string's text,
-// and for null none.
+// Sends what the model wrote as arguments, from mark to pos. What is no object goes out when it is whole: as the object in a
+// string, and none where it is null or empty.
 static void send_arguments(struct output_parser *p, bool whole) {
     struct parsed_call *c = &p->call;
     if (c->object || p->in.data[c->mark] == '{') {
@@ -48,8 +48,14 @@ static void send_arguments(struct output_parser *p, bool whole) {
     } else if (whole) {
         struct buf text = {0};
         size_t len = c->pos - c->mark;
-        if (read_string(p, c->mark, c->pos, &text))
+        size_t begin = 0;
+        bool string = read_string(p, c->mark, c->pos, &text);
+        while (string && begin < text.len && output_blank(text.data[begin]))
+            begin++;
+        if (string && begin < text.len && strchr("{[", text.data[begin]) && text.data[begin])
             output_add(p, PART_ARGUMENTS, text.data, text.len);
+        else if (string && begin == text.len)
+            output_add(p, PART_ARGUMENTS, "{}", 2);
         else if (len == 4 && memcmp(p->in.data + c->mark, "null", 4) == 0)
             output_add(p, PART_ARGUMENTS, "{}", 2);
         else
@@ -68,7 +74,11 @@ static enum step_result begin_object(struct output_parser *p, char c) {
         struct buf name = call->name, id = call->id;
         buf_clear(&name);
         buf_clear(&id);
-        *call = (struct parsed_call){.step = STEP_KEY,
+        *call = (struct parsed_call){.format = call->format,
+                                     .opening = call->opening,
+                                     .origin = call->origin,
+                                     .tried = call->tried,
+                                     .step = STEP_KEY,
                                      .begin = call->begin,
                                      .pos = call->pos,
                                      .list = call->list,
@@ -205,8 +215,15 @@ static enum step_result named_value(struct output_parser *p) {
         c->pos++;
     if (c->pos == p->in.len)
         return STEP_WAIT;
-    if (c->step == STEP_VALUE && p->in.data[c->pos] != '{')
-        return STEP_FAILED;
+    if (c->step == STEP_VALUE && p->in.data[c->pos] != '{') {
+        enum match end = output_match(p, c->pos, c->format->call_close); // no arguments
+        if (end != MATCH_YES)
+            return end == MATCH_OPEN ? STEP_WAIT : STEP_FAILED;
+        output_begin_call(p);
+        output_add(p, PART_ARGUMENTS, "{}", 2);
+        output_end_call(p);
+        return STEP_DONE;
+    }
     if (c->step == STEP_VALUE) {
         output_begin_call(p);
         c->mark = c->pos;
@@ -220,7 +237,7 @@ static enum step_result named_value(struct output_parser *p) {
 }
 
 enum step_result call_named_step(struct output_parser *p) {
-    const struct output_format *f = p->format;
+    const struct output_format *f = p->call.format;
     struct parsed_call *c = &p->call;
     size_t at = c->begin;
     if (c->json)
@@ -233,7 +250,10 @@ enum step_result call_named_step(struct output_parser *p) {
         c->json = true;
         return STEP_MORE;
     }
-    enum step_result r = output_find_name(p, f->mid, NULL);
+    enum step_result r = output_find_name(p, f->mid, "{"); // a model may leave out what is between
+    bool marked = c->pos >= at + c->name.len + strlen(f->mid);
+    if (r == STEP_MORE && (!marked || f != p->format) && !output_has_tool(p, c->name.data, c->name.len))
+        return STEP_FAILED;
     if (r == STEP_MORE)
         c->step = STEP_VALUE;
     return r;

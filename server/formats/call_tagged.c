@@ -46,7 +46,7 @@ static bool may_be_other(const struct output_parser *p) {
         const char *word; // or its first bytes
         unsigned type;
     } begins[] = {{"null", GRAMMAR_NULL}, {"true", GRAMMAR_BOOLEAN}, {"false", GRAMMAR_BOOLEAN}};
-    const struct call *c = &p->call;
+    const struct parsed_call *c = &p->call;
     size_t at = c->mark, end = p->in.len;
     while (at < end && output_blank(p->in.data[at]))
         at++;
@@ -122,11 +122,11 @@ static void begin_text(struct output_parser *p) {
 // Whether the closing tag whose end is at pos ends the value: another argument follows, or the end of the call, or there is
 // no more. Else it is text of the value, such as a file that speaks of these tags.
 static enum match is_closed(const struct output_parser *p, size_t pos) {
-    const struct output_format *f = p->format;
+    const struct output_format *f = p->call.format;
     const char *const marks[] = {f->argument.open, f->call_close, f->section_close, f->call_open,
                                  f->section_open};
     enum match found = MATCH_NO;
-    while (pos < p->in.len && output_blank(p->in.data[pos]))
+    for (size_t most = pos + MAX_NAME; pos < p->in.len && pos < most && output_blank(p->in.data[pos]);)
         pos++;
     if (pos == p->in.len)
         return p->ended ? MATCH_YES : MATCH_OPEN;
@@ -139,11 +139,11 @@ static enum match is_closed(const struct output_parser *p, size_t pos) {
 
 // Looks for the end of the value from pos on; WAIT: it may yet come.
 static enum step_result find_end(struct output_parser *p) {
-    struct call *c = &p->call;
+    struct parsed_call *c = &p->call;
     for (; c->pos < p->in.len; c->pos++) {
-        enum match m = output_match(p, c->pos, p->format->argument.close);
+        enum match m = output_match(p, c->pos, c->format->argument.close);
         if (m == MATCH_YES)
-            m = is_closed(p, c->pos + strlen(p->format->argument.close));
+            m = is_closed(p, c->pos + strlen(c->format->argument.close));
         if (m != MATCH_NO)
             return m == MATCH_YES ? STEP_MORE : STEP_WAIT;
     }
@@ -152,7 +152,7 @@ static enum step_result find_end(struct output_parser *p) {
 
 // The same of an object or a list of JSON: tags within its strings are text. MORE with `plain` set: it is none.
 static enum step_result find_json_end(struct output_parser *p) {
-    struct call *c = &p->call;
+    struct parsed_call *c = &p->call;
     size_t begin = c->mark, end;
     while (begin < p->in.len && output_blank(p->in.data[begin]))
         begin++;
@@ -166,16 +166,16 @@ static enum step_result find_json_end(struct output_parser *p) {
         return STEP_WAIT;
     for (end = c->arguments; end < p->in.len && output_blank(p->in.data[end]); end++)
         continue;
-    enum match m = whole ? output_match(p, end, p->format->argument.close) : MATCH_NO;
+    enum match m = whole ? output_match(p, end, c->format->argument.close) : MATCH_NO;
     if (m == MATCH_YES)
-        m = is_closed(p, end + strlen(p->format->argument.close));
+        m = is_closed(p, end + strlen(c->format->argument.close));
     c->pos = m == MATCH_YES ? end : c->pos;
     c->plain = m == MATCH_NO;
     return m == MATCH_OPEN ? STEP_WAIT : STEP_MORE;
 }
 
 static enum step_result in_text(struct output_parser *p) {
-    const struct output_format *f = p->format;
+    const struct output_format *f = p->call.format;
     struct parsed_call *c = &p->call;
     if (c->first && c->mark == p->in.len)
         return STEP_WAIT;
@@ -214,7 +214,7 @@ static enum step_result in_text(struct output_parser *p) {
 
 // An argument, or the end of the call, which STEP_TAIL reads.
 static enum step_result next_argument(struct output_parser *p) {
-    const struct output_format *f = p->format;
+    const struct output_format *f = p->call.format;
     struct parsed_call *c = &p->call;
     size_t pos = c->pos;
     while (pos < p->in.len && output_blank(p->in.data[pos]))
@@ -235,7 +235,7 @@ static enum step_result next_argument(struct output_parser *p) {
 }
 
 enum step_result call_tagged_step(struct output_parser *p) {
-    const struct output_format *f = p->format;
+    const struct output_format *f = p->call.format;
     struct parsed_call *c = &p->call;
     enum step_result r;
     switch (c->step) {
@@ -249,6 +249,19 @@ enum step_result call_tagged_step(struct output_parser *p) {
         if (!f->mid && c->pos >= strlen(f->argument.open) &&
             output_match(p, c->pos - strlen(f->argument.open), f->argument.open) == MATCH_YES)
             c->pos -= strlen(f->argument.open);
+        size_t next = c->pos;
+        while (next < p->in.len && next - c->pos < MAX_NAME && output_blank(p->in.data[next]))
+            next++;
+        if (next < p->in.len && p->in.data[next] == '{') // JSON: another format has that
+            return STEP_FAILED;
+        if (next == p->in.len && !p->ended) { // what it is shows behind
+            c->pos = c->begin;
+            buf_clear(&c->name);
+            buf_clear(&c->id);
+            return STEP_WAIT;
+        }
+        if (f != p->format && (c->pos == p->in.len || !output_has_tool(p, c->name.data, c->name.len)))
+            return STEP_FAILED;
         output_begin_call(p);
         c->parameters = output_tool_parameters(p, c->name.data, c->name.len);
         add_literal(p, "{");

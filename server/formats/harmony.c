@@ -15,7 +15,8 @@ static bool has_word(const char *text, size_t len, const char *word) {
     return find_in(text, len, word) != NULL;
 }
 
-// The recipient: a word behind "to=".
+// The recipient of a call: a word behind "to=", functions.NAME or a tool of the request. Others (assistant, python,
+// browser.search) are none of the server's, as vLLM has it.
 static bool read_recipient(struct output_parser *p, const char *text, size_t len) {
     struct parsed_call *c = &p->call;
     const char *to = find_in(text, len, "to="), *end = text + len;
@@ -24,13 +25,14 @@ static bool read_recipient(struct output_parser *p, const char *text, size_t len
     if (!to)
         return false;
     to += 3;
-    if ((size_t)(end - to) > 10 && memcmp(to, "functions.", 10) == 0)
-        to += 10;
+    bool function = (size_t)(end - to) > 10 && memcmp(to, "functions.", 10) == 0;
+    to += function ? 10 : 0;
     const char *stop = to;
     while (stop < end && !output_blank(*stop) && *stop != '<')
         stop++;
     buf_add(&c->name, to, (size_t)(stop - to));
-    return stop > to && c->name.len <= MAX_NAME;
+    return stop > to && c->name.len <= MAX_NAME &&
+           (function || output_has_tool(p, c->name.data, c->name.len));
 }
 
 static void begin_body(struct output_parser *p, const char *header, size_t len) {
@@ -76,6 +78,19 @@ static bool header_step(struct output_parser *p) {
     return true;
 }
 
+static void add_body(struct output_parser *p) {
+    output_add(p, p->body, p->in.data + p->at, p->scan - p->at);
+    for (size_t i = p->at; i < p->scan; i++)
+        p->call.body |= !output_blank(p->in.data[i]);
+}
+
+// No arguments are an empty object.
+static void end_call(struct output_parser *p) {
+    if (!p->call.body)
+        output_add(p, PART_ARGUMENTS, "{}", 2);
+    output_end_call(p);
+}
+
 bool harmony_step(struct output_parser *p) {
     if (p->state == OUT_HEADER)
         return header_step(p);
@@ -88,9 +103,9 @@ bool harmony_step(struct output_parser *p) {
                 found = m;
             if (m != MATCH_YES)
                 continue;
-            output_add(p, p->body, p->in.data + p->at, p->scan - p->at);
+            add_body(p);
             if (p->body == PART_ARGUMENTS)
-                output_end_call(p);
+                end_call(p);
             p->at = p->scan += len;
             p->state = OUT_HEADER;
             return true;
@@ -98,11 +113,11 @@ bool harmony_step(struct output_parser *p) {
         if (found == MATCH_OPEN)
             break;
     }
-    output_add(p, p->body, p->in.data + p->at, p->scan - p->at);
+    add_body(p);
     p->at = p->scan;
     if (p->ended && p->body == PART_ARGUMENTS && !p->call.has_arguments) {
         p->call.has_arguments = true;
-        output_end_call(p);
+        end_call(p);
     }
     return false;
 }

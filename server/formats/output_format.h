@@ -48,6 +48,8 @@ struct output_format {
 const struct output_format *output_format_named(const char *name);
 const struct output_format *output_format_of(const char *chat_template);
 const char *output_format_names(void); // "a, b, c"
+// The i-th format, from 0; NULL: there are no more.
+const struct output_format *output_format_at(int i);
 
 // How reasoning begins and ends, and what ends it so that the answer (calls: or a call) comes. false: there is none.
 bool output_format_reasoning(const struct output_format *f, bool calls, const char **open, const char **close,

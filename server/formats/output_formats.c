@@ -190,6 +190,8 @@ const struct output_format *output_format_named(const char *name) {
     return NULL;
 }
 
+const struct output_format *output_format_at(int i) { return i < NUM_FORMATS ? &formats[i] : NULL; }
+
 const struct output_format *output_format_of(const char *chat_template) {
     for (int i = 0; chat_template && i < NUM_FORMATS; i++) {
         bool all = true;

@@ -113,7 +113,10 @@ static output_text call_part(struct part_arena *a, const struct output_rule *r, 
         return PART_SEQ(a, part_text(a, name, strlen(name)), MARKS(f->mid ? f->mid : ""), arguments);
     case CALLS_NAMED:
         return PART_SEQ(a,
-                        f->kimi_ids ? quoted(a, "functions.", name, ":0") : part_text(a, name, strlen(name)),
+                        f->kimi_ids
+                            ? PART_SEQ(a, quoted(a, "functions.", name, ":"), // and how many were before
+                                       part_source(a, GRAMMAR_REGEX, "[0-9]{1,3}", 10))
+                            : part_text(a, name, strlen(name)),
                         MARKS(f->mid), arguments);
     default: {
         const char *name_key = f->name_key ? f->name_key : "name",

@@ -4,7 +4,8 @@
 #include <stdlib.h>
 
 bool output_failed(const struct output_parser *p) {
-    return p->failed || p->in.failed || p->text.failed || p->call.name.failed || p->call.id.failed;
+    return p->failed || p->in.failed || p->text.failed || p->call.name.failed || p->call.id.failed ||
+           p->ids.failed;
 }
 
 // ---- parts
@@ -40,6 +41,13 @@ void output_add(struct output_parser *p, enum part_kind kind, const char *text, 
 
 void output_end_call(struct output_parser *p) { p->num_ended++; }
 
+static bool knows_id(const struct output_parser *p, const struct buf *id) {
+    for (size_t at = 0; at < p->ids.len; at += strlen(p->ids.data + at) + 1)
+        if (strlen(p->ids.data + at) == id->len && memcmp(p->ids.data + at, id->data, id->len) == 0)
+            return true;
+    return false;
+}
+
 void output_begin_call(struct output_parser *p) {
     struct parsed_call *c = &p->call;
     p->num_calls++;
@@ -50,8 +58,12 @@ void output_begin_call(struct output_parser *p) {
     buf_add(&p->text, c->name.data, c->name.len);
     part->len = c->name.len;
     part->id = p->text.len;
-    buf_add(&p->text, c->id.data, c->id.len);
-    part->id_len = c->id.len;
+    if (c->id.len && !knows_id(p, &c->id)) { // two calls do not share one
+        buf_add(&p->ids, c->id.data, c->id.len);
+        buf_char(&p->ids, 0);
+        buf_add(&p->text, c->id.data, c->id.len);
+        part->id_len = c->id.len;
+    }
 }
 
 // ---- tools
@@ -109,7 +121,7 @@ bool json_scan_value(const struct output_parser *p, struct json_scan *s, size_t 
 }
 
 bool output_read_name(struct output_parser *p, size_t begin, size_t end) {
-    const struct output_format *f = p->format;
+    const struct output_format *f = p->call.format;
     struct parsed_call *c = &p->call;
     while (begin < end && output_blank(p->in.data[begin]))
         begin++;
@@ -119,7 +131,7 @@ bool output_read_name(struct output_parser *p, size_t begin, size_t end) {
     size_t len = end - begin, mid = f->id_mid ? strlen(f->id_mid) : 0;
     if (f->kimi_ids) { // functions.NAME:0
         const char *colon = memrchr(text, ':', len);
-        buf_add(&c->id, text, len);
+        buf_add(&c->id, text, colon ? len : 0);
         len = colon ? (size_t)(colon - text) : len;
         if (len > 10 && memcmp(text, "functions.", 10) == 0) {
             text += 10;

@@ -22,10 +22,16 @@ enum call_step {
     STEP_NEXT,
     STEP_NAME,
     STEP_TAIL,
+    STEP_NONE, // it is no call of the format
 };
 
 // A call that is being read. Positions are of output_parser.in.
 struct parsed_call {
+    const struct output_format
+        *format;         // whose syntax is read: the parser's, or another one's between its marks
+    const char *opening; // the mark before it; NULL: none
+    size_t origin;       // behind that: the text goes on here, if it is no call
+    int tried;           // other formats
     enum call_step step;
     enum { VALUE_OTHER, VALUE_NAME, VALUE_ID, VALUE_ARGUMENTS, VALUE_FUNCTION } value;
     size_t begin, pos, mark;
@@ -33,9 +39,12 @@ struct parsed_call {
     bool json;                 // NAMED: a call like those of JSON
     bool list, nested, object; // JSON: in a list; in "function": {…}; the arguments are an object
     unsigned types;            // TAGGED: of the value (argument_types.h)
-    bool string, first; // TAGGED: the value is a string, which comes as it is written; nothing of it is read
-    bool plain;         // TAGGED: the value is no object or list of JSON, within which a tag is text
-    char quote;         // PYTHON, BRACES: of the string that pos is in, '<' of the mark; 0: none
+    bool string;               // TAGGED: the value is a string, which comes as it is written
+    bool first;                // TAGGED: nothing of the value is read yet
+    bool plain;                // TAGGED: the value is no object or list of JSON, within which a tag is text
+    char quote;                // PYTHON, BRACES: of the string that pos is in, '<' of the mark; 0: none
+    bool triple;               // PYTHON: three of them
+    bool body;                 // harmony: there are arguments
     bool begun, has_arguments; // it is among the parts
     struct buf name, id;
     size_t arguments, arguments_end; // JSON: that came before the name
@@ -50,12 +59,19 @@ struct output_parser {
     enum output_state { OUT_LEAD, OUT_THINK, OUT_TEXT, OUT_SECTION, OUT_CALL, OUT_HEADER, OUT_BODY } state;
     enum part_kind body; // harmony: what the message is
     bool lead_dropped;   // blanks before the next content say nothing
+    bool after_call;     // so does what ends calls, a second time; else what ends reasoning
     bool said;           // there was content, or a call
+    bool thought;        // there was reasoning
     struct buf in;       // text that is not decided yet, from `at`
     size_t at, scan;     // of text: before scan no mark begins
     size_t solid;        // behind the last byte before scan that is no blank
     size_t section;      // where the next call may begin
+    // In reasoning that is not closed: reads from `scan` on as if it were, to tell whether that is a call. NULL: none.
+    struct output_parser *probe;
+    size_t seek; // behind what the probe has read
+    int num_probes;
     struct parsed_call call;
+    struct buf ids; // of calls, each with a NUL behind it
     int num_calls, num_ended;
     struct buf text;
     struct output_part *parts;

@@ -23,8 +23,9 @@ CALL_LITERAL = "server/formats/call_literal.c"
 HARMONY = "server/formats/harmony.c"
 
 ROWS = [
-    (CALL_LITERAL, "at == c->quote && at != '<' &&", "at == c->quote &&", "test_server_output"),  # a string ends at a "<"
-    ("server/formats/argument_types.c", "if (whole == at || (*at == '0' && whole > at + 1))", "if (whole == at)", "test_server_output"),  # 01 is a number
+    (CALL_LITERAL, "(c->quote && (at != c->quote || c->scan.escaped))", "(c->quote && at != c->quote)", "test_server_output"),  # \\' ends a string
+    (CALL_LITERAL, "code >= 0xd800 && code < 0xdc00 && r->end - r->at >= 6", "false", "test_server_output"),  # two halves of a character
+    ("server/formats/argument_types.c", "if (whole == at || (*at == '0' && whole > at + 1))", "if (whole == at)", "test_server_arguments"),  # 01 is a number
     # ---- /v1/responses
     (RESPONSES_INPUT, "if (rd->assistant && !fresh)", "if (rd->assistant)", "test_server_responses"),  # two messages become one
     (RESPONSES_INPUT, "    if (!text.len)\n", "    if (true)\n", "test_server_responses"),  # a summary stands beside the reasoning
@@ -43,14 +44,18 @@ ROWS = [
             "return have >= len ? MATCH_YES : MATCH_NO;", "test_server_output"),  # a mark in two pushes is text
     (OUTPUT, "add_content(p, !p->tools ? p->scan : p->solid > p->at ? p->solid : p->at);", "add_content(p, p->scan);",
             "test_server_output"),  # blanks before a call are content
-    (OUTPUT, "p->scan = p->call.begun ? p->call.pos : p->call.begin;", "p->at = p->scan = p->call.pos;",
+    (OUTPUT, "p->scan = p->call.begun ? p->call.pos : p->call.origin;", "p->at = p->scan = p->call.pos;",
             "test_server_output"),  # what looked like a call is lost
-    (OUTPUT, "        p->scan = p->section;\n", "        p->at = p->scan = p->section;\n", "test_server_output"),  # and a section's mark
+    (OUTPUT, "p->call.begun ? p->call.pos : p->call.origin; // what", "p->call.pos; // what", "test_server_output"),  # what looked like a section is lost
     ("server/formats/parser_state.c", "s->string = s->escaped || c != '\"';", "s->string = c != '\"';", "test_server_output"),  # \\" ends a string
-    (CALL_JSON, "(!p->format->bare ||", "(true ||", "test_server_output"),  # any object is a call
+    (CALL_JSON, "(!(p->format->bare || c->format != p->format) ||", "(true ||", "test_server_output"),  # any object is a call
     (CALL_TAGGED, "if (type & others ||", "if (", "test_server_output"),  # numbers as strings
-    (CALL_TAGGED, "m = is_closed(p, c->pos + strlen(p->format->argument.close));", ";", "test_server_output"),  # a value ends at a tag that it speaks of
+    (CALL_TAGGED, "m = is_closed(p, c->pos + strlen(c->format->argument.close));", ";", "test_server_output"),  # a value ends at a tag that it speaks of
     ("server/formats/argument_types.c", "types &= types_of(w, target, depth + 1);", ";", "test_server_arguments"),  # what a reference says
+    (OUTPUT, "if (m == MATCH_YES)\n        return MATCH_NO;\n    bool call", "bool call", "test_server_output"),  # what was thought of is called
+    (OUTPUT, "c->tried = before.tried + 1;", "c->tried = 100;", "test_server_faults"),  # of other formats the first alone
+    (OUTPUT, "const char *const marks[] = {p->after_call ? f->call_close : f->think_close,", "const char *const marks[] = {NULL,", "test_server_faults"),  # a mark twice is text
+    (HARMONY, "(function || output_has_tool(p, c->name.data, c->name.len))", "true", "test_server_output"),  # calls of others' tools
     (CALL_LITERAL, "if (depth > MAX_DEPTH)", "if (false)", "test_server_output"),  # recursion as deep as the text
     (HARMONY, "if (call && p->tools) {", "if (call && false) {", "test_server_output"),  # arguments as content
     # ---- what stands between two texts

@@ -198,6 +198,7 @@ static void test_types(void **state) {
         {"{'type':'boolean'}", "True", "true"},
         {"{'type':'integer'}", " 12 ", " 12 "},
         {"{'type':'integer'}", "a dozen", "'a dozen'"},
+        {"{'type':'integer'}", "01", "'01'"},
         {"{'type':'integer'}", "3.0", "3.0"},
         {"{'type':'number'}", "123456789012345678901234567890", "123456789012345678901234567890"},
         {"{'type':'number'}", "1e999", "1e999"},

@@ -240,8 +240,78 @@ static const struct {
     {.format = "gemma4",
      "<|tool_call>call:now{a:<|\"|>if (a < \"b\") {[<|\"|>,b:-1.5E+999}<tool_call|>",
      "now({\"a\": \"if (a < \\\"b\\\") {[\", \"b\": -1.5E+999})"},
-    {.format = "gemma4", "<|tool_call>call:now{a:01}", "[<|tool_call>call:now{a:01}]"},
+    {.format = "gemma4", "<|tool_call>call:now{a:01}", "now({\"a\": \"01\"})"},
+    {.format = "gemma4", "<|tool_call>call:now{a:01", "[<|tool_call>call:now{a:01]"},
+    // Python's strings.
+    {.format = "lfm2",
+     "<|tool_call_start|>[now(a='\\\\d+ \\d+ a\\.b', b=r'\\d\\'', "
+     "c='\\x41\\101\\u00e9\\U0001F600\\ud83d\\ude00', d='''it's\n\"\"''', "
+     "e='a' \"b\", f='\\ud800', g='x\\\ny')]<|tool_call_end|>",
+     "now({\"a\": \"\\\\d+ \\\\d+ a\\\\.b\", \"b\": \"\\\\d\\\\'\", \"c\": "
+     "\"AA\xc3\xa9\xf0\x9f\x98\x80\xf0\x9f\x98\x80\", "
+     "\"d\": \"it's\\n\\\"\\\"\", \"e\": \"ab\", \"f\": \"\xef\xbf\xbd\", \"g\": \"xy\"})"},
+    // Marks that are left out, doubled, within values, and other formats' syntax: test_server_faults has more.
+    {.format = "hermes", "<think>I look.<tool_call>{\"name\": \"now\"}</tool_call>", "{I look.}now({})"},
+    {.format = "hermes",
+     "<think>A <tool_call> or <tool_call>{\"name\": \"now\"}</tool_call>?</think>No.",
+     "{A <tool_call> or <tool_call>{\"name\": \"now\"}</tool_call>?}[No.]"},
+    {.format = "hermes",
+     "<think>A <tool_call> or <tool_call>{\"name\": \"now\"}</tool_call>",
+     "{A <tool_call> or}now({})"},
+    {.format = "hermes", "<think>Say <tool_call> and", "{Say <tool_call> and}"},
+    {.format = "hermes",
+     "<tool_call>\n{\"name\": \"now\", \"arguments\": {}}\n{\"name\": \"get_weather\", \"arguments\": " W
+     "}\n</tool_call>",
+     "now({})get_weather(" W ")"},
+    {.format = "hermes",
+     "<tool_call>\n<function=get_weather>\n<parameter=city>\nOslo\n</parameter>\n<parameter=days>\n3\n</"
+     "parameter>\n</function>\n"
+     "</tool_call>",
+     "get_weather(" W ")"},
+    {.format = "hermes", "<tool_call>now()</tool_call>", "now({})"},
+    {.format = "hermes", "<tool_call>later()</tool_call>", "[<tool_call>later()</tool_call>]"},
+    {.format = "hermes", "<tool_call>{\"name\": \"now\", \"arguments\": \" \"}</tool_call>", "now({})"},
+    {.format = "hermes",
+     "<tool_call>{\"name\": \"now\", \"arguments\": \"soon\"}</tool_call>",
+     "now(\"soon\")"},
+    {.format = "think", "</think>\n\nYes", "[Yes]"},
+    {.format = "think", "<think>a</think></think>b", "{a}[b]"},
+    {.format = "think", "<think>a", "{a}", .thinking = true},
+    {.format = "mistral", "[TOOL_CALLS]get_weather" W, "get_weather(" W ")"},
+    {.format = "mistral", "[TOOL_CALLS]of mine {", "[[TOOL_CALLS]of mine {]"},
+    {.format = "deepseek_v31",
+     "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>now\n```json\n{}\n```<"
+     "｜tool▁call▁end｜><｜tool▁calls▁end｜>",
+     "now({})"},
+    {.format = "kimi_k2",
+     "<|tool_calls_section_begin|><|tool_call_begin|>functions.now:0<|tool_call_argument_begin|>{}<|tool_"
+     "call_end|><|tool_call_begin|"
+     ">functions.now:0<|tool_call_argument_begin|><|tool_call_end|><|tool_call_begin|>now<|tool_call_"
+     "argument_begin|>{}<|tool_call_end|>"
+     "<|tool_calls_section_end|>",
+     "now#functions.now:0({})now({})now({})"},
+    {.format = "qwen3_coder",
+     "<tool_call>\n<function=get_weather>\n<parameter=city>\nx = "
+     "\"</parameter>\"\n</parameter>\n<parameter=tags>\n[\"</parameter>\\n"
+     "</function>\"]\n</parameter>\n</function>\n</tool_call>",
+     "get_weather({\"city\": \"x = \\\"</parameter>\\\"\", \"tags\": [\"</parameter>\\n</function>\"]})"},
+    {.format = "qwen3_coder",
+     "<tool_call><function=now>{\"a\": 1}</function></tool_call>",
+     "now({\"a\": 1})"},
+    {.format = "gemma4",
+     "<|tool_call>call:get_weather{city:it's {here}, or: there,days:3,tags:[a b,c]}<tool_call|>",
+     "get_weather({\"city\": \"it's {here}, or: there\", \"days\": 3, \"tags\": [\"a b\", \"c\"]})"},
+    {.format = "gemma4",
+     "<|tool_call>call:get_weather{city:10001}<tool_call|>",
+     "get_weather({\"city\": \"10001\"})"},
     // Messages.
+    {.format = "harmony",
+     "<|channel|>commentary to=functions.now <|constrain|>json<|message|><|call|>",
+     "now({})"},
+    {.format = "harmony", "<|channel|>commentary to=now<|message|>{}<|call|>", "now({})"},
+    {.format = "harmony", "<|channel|>final to=assistant<|message|>hello<|end|>", "[hello]"},
+    {.format = "harmony", "<|channel|>analysis to=python code<|message|>print(1)<|call|>", "{print(1)}"},
+    {.format = "harmony", "<|channel|>commentary to=browser.search code<|message|>{}<|call|>", "[{}]"},
     {.format = "harmony",
      "<|channel|>analysis<|message|>Think.<|end|><|start|>assistant<|channel|>final<|message|>Hi.",
      "{Think.}[Hi.]"},

@@ -50,6 +50,7 @@ struct completion_request {
     json_t *callable;                   // owned: those of them that alone may be called; NULL: all
     bool reads_reasoning, hides_reasoning;
     bool thinking;                 // the prompt has begun the reasoning
+    bool no_thinking;              // neither the template nor the request has the model reason
     int reasoning_budget;          // tokens; -1: no bound
     bool one_call;                 // the output ends with its first call
     bool functions;                // calls are of functions, as they were before tools

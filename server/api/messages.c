@@ -563,6 +563,63 @@ bool chat_prompt(const struct served_model *m, const json_t *root, bool add_gene
     return ok;
 }
 
+static bool same_text(const struct rendered *a, const struct rendered *b) {
+    size_t i = 0, k = 0, at = 0, to = 0; // segments, and bytes of them
+    while (i < a->num && k < b->num) {
+        size_t left = a->segments[i].len - at, right = b->segments[k].len - to,
+               n = left < right ? left : right;
+        if (n && memcmp(a->segments[i].text + at, b->segments[k].text + to, n) != 0)
+            return false;
+        at += n;
+        to += n;
+        if (n == left)
+            i++, at = 0;
+        if (n == right)
+            k++, to = 0;
+    }
+    while (i < a->num && a->segments[i].len == at)
+        i++, at = 0;
+    while (k < b->num && b->segments[k].len == to)
+        k++, to = 0;
+    return i == a->num && k == b->num;
+}
+
+// The variable with which a template's reasoning is switched on and off; NULL: it has none. *value: the request's, or NULL.
+static const char *thinking_variable(const struct served_model *m, const json_t *root, const json_t **value) {
+    static const char *const names[] = {"enable_thinking", "thinking"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (chat_template_uses(m, names[i])) {
+            const json_t *own = field_get(root, names[i]), *kwargs = field_get(root, "chat_template_kwargs");
+            *value = own ? own : field_get(kwargs, names[i]);
+            return names[i];
+        }
+    return NULL;
+}
+
+bool chat_thinks(const struct served_model *m, const json_t *root, bool add_generation_prompt,
+                 bool continue_final, bool *thinks, struct api_error *e) {
+    const struct output_format *f = m->format;
+    const json_t *value = NULL;
+    struct rendered r = {0}, off = {0};
+    *thinks = f && f->think_close && m->template_source &&
+              (strstr(m->template_source, f->think_open) || strstr(m->template_source, f->think_close));
+    if (!*thinks)
+        return true;
+    const char *name = thinking_variable(m, root, &value);
+    bool ok = render_body(m, root, add_generation_prompt, continue_final, &r, e);
+    *thinks = ok && !ends_with(&r, f->think_close) && !json_is_false(value);
+    if (*thinks && name && !value && !ends_with(&r, f->think_open)) { // off, unless it is said
+        json_t *with = json_copy((json_t *)(uintptr_t)root);
+        ok = with && json_object_set_new(with, name, json_false()) == 0;
+        ok = ok ? render_body(m, with, add_generation_prompt, continue_final, &off, e) : api_fail_memory(e);
+        *thinks = ok && !same_text(&r, &off);
+        json_decref(with);
+    }
+    chat_arena_free(r.arena);
+    chat_arena_free(off.arena);
+    return ok;
+}
+
 bool chat_text(const struct served_model *m, const json_t *root, bool add_generation_prompt,
                bool continue_final, struct buf *out, struct api_error *e) {
     struct rendered_chat r = {0};

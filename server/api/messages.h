@@ -29,6 +29,10 @@ const char *chat_effort_variable(const struct served_model *m);
 // reasoning of the model's format.
 bool chat_prompt(const struct served_model *m, const json_t *root, bool add_generation_prompt,
                  bool continue_final, struct token_buf *out, bool *thinking, struct api_error *e);
+// Whether the template, or the request, has the model reason before it answers: a template that has no marks of reasoning, or
+// whose prompt closes it, or whose variable for it is off, has it not. Renders the prompt again.
+bool chat_thinks(const struct served_model *m, const json_t *root, bool add_generation_prompt,
+                 bool continue_final, bool *thinks, struct api_error *e);
 // The same as text, which is for people: it does not say what a client wrote.
 bool chat_text(const struct served_model *m, const json_t *root, bool add_generation_prompt,
                bool continue_final, struct buf *out, struct api_error *e);

@@ -386,10 +386,17 @@ bool structured_read(struct completion_request *r, const struct served_model *m,
 
 // ---- all together
 
+static bool binds_calls(const struct completion_request *r) {
+    return r->tools && (r->must_call || r->callable || output_any_strict(r->tools));
+}
+
+bool structured_binds(const struct completion_request *r) {
+    return (r->structured && r->structured->has_body) || binds_calls(r);
+}
+
 bool structured_finish(struct completion_request *r, const struct served_model *m, struct api_error *e) {
-    bool body = r->structured && r->structured->has_body,
-         calls = r->tools && (r->must_call || r->callable || output_any_strict(r->tools));
-    if (!body && !calls)
+    bool body = r->structured && r->structured->has_body;
+    if (!body && !binds_calls(r))
         return true;
     const char *param = r->must_call || r->callable ? "tool_choice" : "tools";
     if (!r->structured && !begin(r, param, e))
@@ -403,7 +410,8 @@ bool structured_finish(struct completion_request *r, const struct served_model *
                                .tokenizer = m->tokenizer,
                                .tokens = m->format_tokens,
                                .num_tokens = m->num_format_tokens,
-                               .reads_reasoning = r->reads_reasoning || (r->format && r->format->harmony),
+                               .reads_reasoning = (r->reads_reasoning && !r->no_thinking) ||
+                                                  (r->format && r->format->harmony),
                                .thinking = r->thinking,
                                .body = body ? &s->body : NULL,
                                .tools = r->callable ? r->callable : r->tools,

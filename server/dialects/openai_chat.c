@@ -128,7 +128,12 @@ static bool read_prompt(struct completion_request *r, const struct chat_request 
                      &r->thinking, e))
         return false;
     prompt_truncate(r, m, &r->base.prompts[0]);
-    return true;
+    if (!structured_binds(r) || !r->reads_reasoning || r->thinking)
+        return true;
+    bool thinks;
+    bool ok = chat_thinks(m, root, own->add_generation_prompt, own->continue_final, &thinks, e);
+    r->no_thinking = !thinks;
+    return ok;
 }
 
 bool openai_chat_read(struct completion_request *r, const struct served_model *m, json_t *root,

@@ -356,3 +356,36 @@ def test_other_dialects(start):
             assert answer.stop_reason == "tool_use" and answer.content[-1].input["city"] in ("Oslo", "Rome")
     answer = ollama.Client(host=tiny.url).chat(model="quire-tiny", messages=ask, format=schema, options={"num_predict": 100, "temperature": 0})
     Person.model_validate_json(answer.message.content)
+
+
+PLAIN = "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}{% endfor %}"
+# Of templates: whether the model reasons before it answers, unless the request says so. As Qwen 2.5; Qwen 3; Granite 3.3; DeepSeek V3.1.
+THINKING = {
+    "none": (PLAIN, False, None),
+    "on": (PLAIN + "{% if enable_thinking is defined and not enable_thinking %}<think>\n\n</think>\n\n{% endif %}", True, True),
+    "off": (PLAIN + "{% if thinking %}Think in <think></think>.{% endif %}", False, True),
+    "closed": (PLAIN + "{% if thinking %}<think>{% else %}</think>{% endif %}", False, None),
+}
+
+
+@pytest.mark.parametrize("name", THINKING)
+def test_json_where_json_was_asked(start, tmp_path, name):
+    """A model that would like to reason first does where its template or the request has that, and nowhere else."""
+    template, thinks, told = THINKING[name]
+    path = tmp_path / "t.jinja"
+    path.write_text(template)
+    server = start("--chat-template", path, "--tool-call-parser", "hermes")
+    mark = server.post("/tokenize", {"prompt": "<think>", "add_special_tokens": False}).json()["tokens"]
+    body = {"messages": [{"role": "user", "content": "Say so."}], "max_tokens": 30, "temperature": 0,
+            "logit_bias": {str(t): 100 for t in mark}, "structured_outputs": {"choice": ["yes", "no"]}}  # fmt: skip
+
+    def reasons(**fields):
+        choice = server.post(CHAT, body | fields).json()["choices"][0]
+        answered = choice["message"]["content"] in ("yes", "no")
+        assert answered or choice["finish_reason"] == "length", choice  # it likes its mark too much to stop
+        return not answered
+
+    assert reasons() is thinks
+    if told:
+        assert reasons(chat_template_kwargs={"enable_thinking" if name == "on" else "thinking": True})
+        assert not reasons(chat_template_kwargs={"enable_thinking" if name == "on" else "thinking": False})

@@ -32,6 +32,7 @@ enum status kv_init(struct kv_cache *kv, const struct kv_config *config) {
     kv->evicted_size = min_int(kv->index_size, KV_MAX_EVICTED);
     size_t n = (size_t)config->num_blocks;
     if (!(kv->tokens = calloc(n, (size_t)config->block_size * sizeof *kv->tokens)) ||
+        !(kv->names = calloc((size_t)config->block_size, sizeof *kv->names)) ||
         !(kv->blocks = calloc(n, sizeof *kv->blocks)) || !(kv->seen = calloc(n, sizeof *kv->seen)) ||
         !(kv->index = calloc((size_t)kv->index_size, sizeof *kv->index)) ||
         !(kv->evicted = calloc((size_t)kv->evicted_size, sizeof *kv->evicted))) {
@@ -51,6 +52,7 @@ enum status kv_init(struct kv_cache *kv, const struct kv_config *config) {
 void kv_destroy(struct kv_cache *kv) {
     free(kv->blocks);
     free(kv->tokens);
+    free(kv->names);
     free(kv->index);
     free(kv->evicted);
     free(kv->seen);
@@ -66,11 +68,12 @@ void kv_seq_init(struct kv_seq *seq, block_id *ids, int cap) {
 
 // Empties a sequence that holds nothing any more. The hashes of its tokens stay.
 static void seq_clear(struct kv_seq *seq) {
-    struct kv_hash *hashes = seq->hashes;
-    int num_hashes = seq->num_hashes;
-    kv_seq_init(seq, seq->tables[0].ids, seq->cap);
-    seq->hashes = hashes;
-    seq->num_hashes = num_hashes;
+    const struct kv_seq old = *seq;
+    kv_seq_init(seq, old.tables[0].ids, old.cap);
+    seq->hashes = old.hashes;
+    seq->num_hashes = old.num_hashes;
+    seq->spans = old.spans;
+    seq->num_spans = old.num_spans;
 }
 
 // ---- free list (rules 1 and 4)
@@ -378,21 +381,41 @@ int64_t kv_slot(const struct kv_cache *kv, const struct kv_seq *seq, int group, 
 
 // ---- prefixes
 
+const token_id *kv_block_names(const struct kv_cache *kv, const struct kv_seq *seq, const token_id *tokens,
+                               int i) {
+    int size = kv->config.block_size, first = i * size;
+    if (!seq || seq->num_spans == 0)
+        return tokens + first;
+    kv_seq_names(seq, tokens, first, size, kv->names);
+    return kv->names;
+}
+
+// Hash of block i of the sequence, whose spans come before the names.
+static struct kv_hash chain_block(const struct kv_cache *kv, const struct kv_seq *seq, int i,
+                                  struct kv_hash parent, const token_id *tokens) {
+    int size = kv->config.block_size, first = i * size, end = first + size, num = seq ? seq->num_spans : 0;
+    for (int s = num ? kv_find_span(seq->spans, num, first) : 0; s < num && seq->spans[s].first < end; s++) {
+        const struct kv_span *span = &seq->spans[s];
+        int from = max_int(first, span->first), to = min_int(end, span->first + span->len);
+        parent = kv_span_chain(kv, parent, span, from - first, from - span->first, to - from);
+    }
+    return kv_chain(kv, parent, kv_block_names(kv, seq, tokens, i));
+}
+
 // Another root, which is a parent like any other, begins another chain: no hash of one is ever taken for one of the other.
 struct kv_hash kv_seq_chain(const struct kv_cache *kv, struct kv_seq *seq, int i, struct kv_hash parent,
                             const token_id *tokens) {
-    const token_id *block = tokens + (size_t)i * (size_t)kv->config.block_size;
     if (!seq || !seq->hashes)
-        return kv_chain(kv, parent, block);
+        return chain_block(kv, seq, i, parent, tokens);
     CHECK(i < seq->cap);
     if (i == 0 && (seq->num_hashes == 0 || !hash_equal(seq->hashes[0], parent))) {
         seq->hashes[0] = parent;
         seq->num_hashes = 1;
     }
     if (i >= seq->num_hashes || !hash_equal(seq->hashes[i], parent))
-        return kv_chain(kv, parent, block);
+        return chain_block(kv, seq, i, parent, tokens);
     if (i + 1 == seq->num_hashes)
-        seq->hashes[seq->num_hashes++] = kv_chain(kv, parent, block);
+        seq->hashes[seq->num_hashes++] = chain_block(kv, seq, i, parent, tokens);
     return seq->hashes[i + 1];
 }
 
@@ -407,10 +430,10 @@ int kv_match(struct kv_cache *kv, struct kv_seq *seq, struct kv_hash root, const
     CHECK(seq->len == 0 && seq->num_hashed == 0 && n >= 0);
     seq->hash = root;
     for (int i = 0; more && i < n / c->block_size; i++) {
-        const token_id *block = tokens + (size_t)i * (size_t)c->block_size;
         bool served = true;
         CHECK(i < seq->cap);
         h = kv_seq_chain(kv, seq, i, h, tokens);
+        const token_id *block = kv_block_names(kv, seq, tokens, i);
         for (int g = 0; g < c->num_groups; g++) {
             block_id id = kv_find(kv, h, g, block);
             if (id != KV_NONE && kv->blocks[id].exclusive)
@@ -465,9 +488,9 @@ void kv_publish(struct kv_cache *kv, struct kv_seq *seq, struct kv_hash root, co
     if (seq->num_hashed == 0)
         seq->hash = root;
     for (; seq->num_hashed < full; seq->num_hashed++) {
-        const token_id *block = tokens + (size_t)seq->num_hashed * (size_t)c->block_size;
         uint64_t parent = seq->hash.lo;
         seq->hash = kv_seq_chain(kv, seq, seq->num_hashed, seq->hash, tokens);
+        const token_id *block = kv_block_names(kv, seq, tokens, seq->num_hashed);
         for (int g = 0; g < c->num_groups; g++) {
             block_id id = seq->tables[g].ids[seq->num_hashed];
             if (id == KV_NONE)

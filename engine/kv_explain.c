@@ -23,8 +23,8 @@ static int full_run(const struct kv_cache *kv, struct kv_seq *seq, struct kv_has
         any |= c->groups[g].kind == KV_FULL;
     int i = first;
     for (; any && i < n / c->block_size; i++) {
-        const token_id *block = tokens + (size_t)i * (size_t)c->block_size;
         h = kv_seq_chain(kv, seq, i, h, tokens);
+        const token_id *block = kv_block_names(kv, seq, tokens, i);
         for (int g = 0; g < c->num_groups; g++)
             all &= c->groups[g].kind != KV_FULL || serves(kv, h, g, block);
         if (!all)
@@ -55,8 +55,8 @@ struct kv_ending kv_explain(const struct kv_cache *kv, struct kv_seq *seq, struc
     struct kv_hash h = parent;
     e.why = KV_END_NEW;
     for (int i = first; i < end; i++) {
-        const token_id *block = tokens + (size_t)i * (size_t)c->block_size;
         h = kv_seq_chain(kv, seq, i, h, tokens);
+        const token_id *block = kv_block_names(kv, seq, tokens, i);
         for (int g = c->num_groups; g-- > 0;)
             if (serves(kv, h, g, block))
                 found++;
@@ -76,7 +76,8 @@ void kv_compare(const struct kv_cache *kv, struct kv_hash parent, const token_id
         int same = b->published && b->parent == parent.lo ? same_tokens(kv, id, tokens) : -1;
         if (same > e->same && same < (int)size) {
             e->same = same;
-            e->other = kv->tokens[(size_t)id * size + (size_t)same];
+            const token_id other = kv->tokens[(size_t)id * size + (size_t)same];
+            e->other = other < 0 ? -1 : other;
         }
     }
     if (e->same >= 0)

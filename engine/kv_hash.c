@@ -1,5 +1,6 @@
 // The hashes of the paged cache: SipHash-2-4 with 128 bits of output (Aumasson and Bernstein, 2012), as a root for salt
-// and adapter and as a chain over the blocks of a sequence. kv_cache.h says what they protect from. Pure.
+// and adapter and as a chain over the blocks of a sequence, and over their spans. kv_cache.h says what they protect from.
+// Pure.
 #include "kv_cache.h"
 
 struct sip {
@@ -71,4 +72,46 @@ struct kv_hash kv_chain(const struct kv_cache *kv, struct kv_hash parent, const 
         sip_word(&s, (uint32_t)tokens[i] | (uint64_t)(uint32_t)tokens[i + 1] << 32);
     uint64_t last = i < n ? (uint32_t)tokens[i] : 0;
     return sip_finish(&s, last | (16 + 4 * (uint64_t)n) << 56);
+}
+
+int kv_find_span(const struct kv_span *spans, int n, int position) {
+    int low = 0, high = n;
+    while (low < high) {
+        int at = low + (high - low) / 2;
+        if (spans[at].first + spans[at].len > position)
+            high = at;
+        else
+            low = at + 1;
+    }
+    return low;
+}
+
+// Here the first half of the key is inverted: what it gives is the hash of no salt and of no block. The length is in it, as
+// rows of a whole span attend to those behind the block.
+struct kv_hash kv_span_chain(const struct kv_cache *kv, struct kv_hash parent, const struct kv_span *span,
+                             int at, int skip, int rows) {
+    struct sip s = sip_start(~kv->config.key[0], kv->config.key[1]);
+    sip_word(&s, parent.lo);
+    sip_word(&s, parent.hi);
+    sip_word(&s, span->hash.lo);
+    sip_word(&s, span->hash.hi);
+    sip_word(&s, (uint32_t)at | (uint64_t)(uint32_t)rows << 32);
+    sip_word(&s, (uint32_t)skip | (uint64_t)(uint32_t)span->len << 32);
+    return sip_finish(&s, (uint64_t)48 << 56);
+}
+
+// Row r of a span is called by part r % 4 of the hash.
+static token_id name_of(const struct kv_span *span, int row) {
+    uint64_t half = row & 2 ? span->hash.hi : span->hash.lo;
+    return (token_id)(0x80000000u | (uint32_t)(row & 1 ? half >> 32 : half));
+}
+
+void kv_seq_names(const struct kv_seq *seq, const token_id *tokens, int first, int n, token_id *names) {
+    int s = kv_find_span(seq->spans, seq->num_spans, first);
+    for (int i = 0; i < n; i++) {
+        const struct kv_span *span = s < seq->num_spans ? &seq->spans[s] : NULL;
+        int row = span ? first + i - span->first : -1;
+        names[i] = row >= 0 ? name_of(span, row) : tokens[first + i];
+        s += span && row + 1 == span->len;
+    }
 }

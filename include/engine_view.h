@@ -50,7 +50,7 @@ struct engine_view {
     struct view_page *pages; // (num_pages) of the caller; NULL: not wanted
     int num_pages;           // all of the pool
     int page;                // the page to show with tokens and owners; -1: none
-    token_id *tokens;        // (block_size) of the caller; with page
+    token_id *tokens;        // (block_size) of the caller; with page. -1: no token
     // Out.
     int64_t now; // monotonic ns
     uint32_t clock;

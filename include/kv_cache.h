@@ -31,6 +31,9 @@
 // from a root, which stands for salt and adapter), and a hit compares the block's own tokens too, so that not
 // even a broken hash can serve another user's keys. The chain is the sequence's: all groups share it.
 //
+// A *span* is a range of a sequence that is no tokens, such as an image. Whatever its ids are, the cache takes their *names*
+// in their place, which are negative and made of the span's hash; the chain takes the whole hash, too.
+//
 // The term and the idea: Kwon et al., "Efficient Memory Management for Large Language Model Serving with
 // PagedAttention", SOSP 2023. The hash: Aumasson and Bernstein, "SipHash: a fast short-input PRF", 2012.
 #pragma once
@@ -51,6 +54,13 @@ typedef int32_t block_id; // 0 <= id < num_blocks; KV_NONE is "no block"
 
 struct kv_hash {
     uint64_t lo, hi;
+};
+
+// Positions [first, first + len) of a sequence are no tokens.
+struct kv_span {
+    int first, len;      // len >= 1
+    struct kv_hash hash; // of what is there: spans of equal hash and length share pages. kv_root() makes one
+    bool whole;          // its rows attend to one another in both directions: one step computes all of them
 };
 
 struct kv_config {
@@ -91,10 +101,11 @@ struct kv_cache {
     int num_free;
     int num_reserved; // of the free ones, promised to sequences (kv_reserve())
     block_id free_head, free_tail;
-    struct kv_block *blocks;    // (num_blocks)
-    token_id *tokens;           // (num_blocks, block_size) what a published block holds
-    block_id *index;            // (index_size) bucket heads, hash -> published blocks
-    int index_size;             // a power of two, at least num_blocks
+    struct kv_block *blocks; // (num_blocks)
+    token_id *tokens;        // (num_blocks, block_size) what a published block holds: ids, and names of spans
+    token_id *names;         // (block_size) scratch
+    block_id *index;         // (index_size) bucket heads, hash -> published blocks
+    int index_size;          // a power of two, at least num_blocks
     struct kv_evicted *evicted; // (evicted_size) by hash: a later one may take an earlier one's place
     int evicted_size;           // a power of two
     int32_t *seen;              // (num_blocks) scratch of kv_check()
@@ -119,9 +130,11 @@ struct kv_seq {
     struct kv_hash hash;    // so that publishing costs the new blocks only, not the whole sequence
     struct kv_hash *hashes; // (cap + 1) of its first 0, 1, … blocks, the owner's memory; NULL: none are kept
     int num_hashes;         // that are known; they outlive kv_unmatch() and kv_release()
-    int reserved;           // free pages promised to it
-    int snapshot_at;        // KV_STATE: tokens of the last snapshot that it took or found
-    int saved_at;           // KV_STATE: tokens that `saved` is the state after
+    const struct kv_span *spans; // (num_spans) ascending and disjoint, the owner's memory
+    int num_spans;
+    int reserved;                     // free pages promised to it
+    int snapshot_at;                  // KV_STATE: tokens of the last snapshot that it took or found
+    int saved_at;                     // KV_STATE: tokens that `saved` is the state after
     bool restores, saves, rolls_back; // KV_STATE: copies that its next step needs
 };
 
@@ -131,7 +144,7 @@ void kv_destroy(struct kv_cache *kv);
 
 // An empty sequence of at most `cap` blocks. ids: (KV_MAX_GROUPS, cap), uninitialised, owned by the caller; what the
 // cache's groups do not need is not touched. The caller may set `hashes`: then a block is hashed once, however often it is
-// matched and published, so its tokens must not change any more.
+// matched and published, so its tokens must not change any more. It may set spans, before the first match.
 void kv_seq_init(struct kv_seq *seq, block_id *ids, int cap);
 
 // ---- how much
@@ -155,11 +168,28 @@ int kv_missing_after(const struct kv_cache *kv, int num_cached, int num_tokens);
 
 // ---- prefixes
 
-// The root of a chain: keyed hash of n bytes that name salt and adapter; n = 0 is the common root.
+// The root of a chain: keyed hash of n bytes that name salt and adapter; n = 0 is the common root. Also the hash of a span
+// by the bytes of what is there. Any thread.
 struct kv_hash kv_root(const struct kv_cache *kv, const void *name, size_t n);
 
 // Hash of the block that follows `parent` and holds tokens[0..block_size).
 struct kv_hash kv_chain(const struct kv_cache *kv, struct kv_hash parent, const token_id *tokens);
+
+// The first of n spans that ends behind `position`; n: none does. Pure.
+int kv_find_span(const struct kv_span *spans, int n, int position);
+
+// A parent for kv_chain() that stands for `parent` and the part of a span that lies in the block: `rows` of it from `at` of
+// the block on, which begin with row `skip` of the span.
+struct kv_hash kv_span_chain(const struct kv_cache *kv, struct kv_hash parent, const struct kv_span *span,
+                             int at, int skip, int rows);
+
+// tokens[first..first + n) of a sequence as the cache keeps and compares them: names in place of ids in spans. n numbers go
+// to `names`.
+void kv_seq_names(const struct kv_seq *seq, const token_id *tokens, int first, int n, token_id *names);
+
+// The same of block i, where a sequence has spans in the cache's scratch, until the next call. seq NULL: it has none.
+const token_id *kv_block_names(const struct kv_cache *kv, const struct kv_seq *seq, const token_id *tokens,
+                               int i);
 
 // The same of block i of a sequence's tokens[0..), behind `parent`: kept, where the sequence keeps hashes and this one's
 // parents, or computed. seq: NULL is one that keeps none.
@@ -172,7 +202,7 @@ struct kv_hash kv_seq_chain(const struct kv_cache *kv, struct kv_seq *seq, int i
 // Hashes tokens up to the first block that a full group lacks; without a full group all n.
 int kv_match(struct kv_cache *kv, struct kv_seq *seq, struct kv_hash root, const token_id *tokens, int n);
 
-// The group's published block with this hash that holds these tokens, or KV_NONE.
+// The group's published block with this hash that holds these tokens, by their names in spans, or KV_NONE.
 block_id kv_find(const struct kv_cache *kv, struct kv_hash h, int group, const token_id *tokens);
 
 // The first block that a group must have so that it serves a hit of num_blocks: what a window no longer sees is no loss.
@@ -191,7 +221,7 @@ struct kv_ending {
     int group;
     uint32_t when; // clock
     int same;
-    token_id other; // the other block's token behind those
+    token_id other; // the other block's token behind those; -1: no token
 };
 // Explains where the prefix match of tokens[0..n) ends: the first `cached`, whose hash is `parent`, are the longest
 // prefix that hits. If the full groups have more, it names the page that the other groups lack to serve as much.

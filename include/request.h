@@ -79,6 +79,14 @@ struct request_params {
     enum pooling pooling;
     int vector_size; // the most floats of the vector while it is made
     int second_text; // tokens from this position on have type 1; 0: none
+    // Ranges of the prompt that are no tokens; ascending, disjoint, within it. Ids there may be any of the vocabulary: the
+    // prefix cache does not look at them, but penalties, drafts and log-probabilities of the prompt do.
+    const struct kv_span *spans; // (num_spans)
+    int num_spans;
+    // (rows of all spans, embed_size) what stands there in place of the ids' rows of the embedding table: as they are in it,
+    // before they are scaled; NULL: those of the ids do. Contents of equal hashes are equal.
+    const float *embeds;
+    int embed_size; // engine_info.embed_size; with embeds
     // Moved into the request where request_new() succeeds; NULL: none.
     struct token_filter *filter;
     struct stop_matcher *matcher;
@@ -116,7 +124,7 @@ struct request {
     int priority;
     uint64_t arrival; // order of sched_add(), set there
 
-    struct kv_seq seq;        // its pages of the cache
+    struct kv_seq seq;        // its pages of the cache, and its spans
     struct kv_hash root;      // set by sched_add() from salt, which names the adapter, too
     struct kv_hash next_hash; // hash of the block that others may wait for (S10), where it is full and known
     bool has_next_hash;
@@ -135,6 +143,8 @@ struct request {
     int num_salt;
     struct adapter *adapter; // held, or NULL
     enum pooling pooling;
+    float *embeds; // as in request_params, or NULL
+    int embed_size;
     // (vector_size) with pooling, else NULL: the engine's, whole when the request has ended well
     float *vector;
     struct token_filter *filter;
@@ -166,6 +176,10 @@ bool request_sees_tokens(const struct request *r);
 // replace drafts that no plan took. Returns how many were taken: at most MAX_DRAFTS, none beyond its length,
 // none of a request that does not run, has a step in flight, or does not see its tokens.
 int request_draft(struct request *r, const token_id *drafts, int n);
+
+// The embeddings of positions [position, position + *n), which are of one span; of at most n positions from `position` on,
+// which is in a span. NULL: it has none.
+const float *request_embeds(const struct request *r, int position, int *n);
 
 // Whether the request is after the rows of all its prompt tokens, so that none may come from the prefix cache.
 bool request_needs_all_rows(const struct request *r);

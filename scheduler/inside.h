@@ -25,7 +25,7 @@ struct service_inside {
     struct view_step steps[VIEW_STEPS]; // a ring
     uint64_t num_steps;                 // ever; the last one is steps[(num_steps - 1) % VIEW_STEPS]
     struct past_prompt *past;           // (PROMPT_PAST) a ring, as steps
-    token_id *past_tokens;              // (PROMPT_PAST, block_size)
+    token_id *past_tokens;              // (PROMPT_PAST, block_size), names in spans
     uint64_t num_past;
 };
 

@@ -1,4 +1,4 @@
-// The policy: which tokens of which requests the next step computes, rules S1-S10 and S13-S16 of README.md. Pure:
+// The policy: which tokens of which requests the next step computes, rules S1-S10 and S13-S17 of README.md. Pure:
 // it calls only the KV cache.
 #include "scheduler_state.h"
 
@@ -78,6 +78,33 @@ static int align_chunk(const struct scheduler *s, const struct request *r, int n
     else if (end < min_int(r->num_tokens, sched_compute_end(r)) && end / size * size > first)
         end = end / size * size;
     return end - first;
+}
+
+// S17: the first n known tokens to be computed, cut where no whole span is; a span that they reach into may be longer than
+// the prompts' part of the step, but not than `room`. 0: there is no room for it.
+static int keep_spans(const struct request *r, int n, int room) {
+    int first = r->num_computed, last = first + n - 1;
+    int s = r->seq.num_spans > 0 && n > 0 ? kv_find_span(r->seq.spans, r->seq.num_spans, last) : 0;
+    const struct kv_span *span = s < r->seq.num_spans && n > 0 ? &r->seq.spans[s] : NULL;
+    if (!span || !span->whole || span->first > last)
+        return n;
+    if (span->first > first && span->first + span->len > last + 1)
+        return span->first - first;
+    n = span->first + span->len - first;
+    return n <= room ? n : 0;
+}
+
+// How many tokens of its prompt a request computes in a step that has `budget` for prompts, and `room` at all.
+static int find_chunk(const struct scheduler *s, const struct request *r, int budget, int room) {
+    return keep_spans(r, align_chunk(s, r, min_int(num_todo(s, r), budget)), room);
+}
+
+// Whether a whole span is still to be computed.
+static bool has_whole_ahead(const struct request *r) {
+    for (int i = r->seq.num_spans; i-- > 0;)
+        if (r->seq.spans[i].whole)
+            return r->seq.spans[i].first + r->seq.spans[i].len > r->num_computed;
+    return false;
 }
 
 // ---- prefix sharing
@@ -300,11 +327,13 @@ static int take_drafts(const struct scheduler *s, struct request *r, struct draf
 // the prefill budget that is left, -1 when blocks were short: then nothing new starts (S8).
 static int plan_running(struct scheduler *s, struct plan *p, int max_chunk, bool all) {
     int decoding = 0, drafts = 0, depth = s->config.depth;
+    bool whole = false;
     int64_t backlog = s->waiting_tokens;
     for (const struct request *r = s->running.head; r; r = r->next) {
         bool decodes = is_decoding(s, r);
         decoding += decodes;
         drafts += r->num_drafts;
+        whole |= r->seq.num_spans > 0 && has_whole_ahead(r);
         backlog += decodes ? 0 : num_todo(s, r);
     }
     p->num_decoding = decoding;
@@ -318,15 +347,16 @@ static int plan_running(struct scheduler *s, struct plan *p, int max_chunk, bool
         budget = min_int(budget, part < MIN_PART ? MIN_PART : (int)min_int64(part, INT32_MAX));
     }
 
+    int left = s->config.max_step_tokens - round.num; // for prompts at most
     struct draft_room room = {0};
-    if (drafts > 0)
+    if (drafts > 0 && !whole)
         room = find_draft_room(s, round.num, min_int64(budget, backlog));
     uint64_t preemptions = s->stats.preemptions;
     struct request *deferred_victim = NULL;
     bool after = false, is_short = false;
     for (struct request *r = s->running.head, *prev = NULL; r; r = prev ? prev->next : s->running.head) {
         bool decode = is_decode(s, r);
-        int n = decode ? in_round(&round, p, r) : align_chunk(s, r, min_int(num_todo(s, r), budget));
+        int n = decode ? in_round(&round, p, r) : find_chunk(s, r, budget, left);
         after |= r == deferred_victim;
         if (n == 0 || (after && !is_fully_reserved(r))) {
             prev = r;
@@ -334,7 +364,8 @@ static int plan_running(struct scheduler *s, struct plan *p, int max_chunk, bool
         }
         int num_drafts = decode ? take_drafts(s, r, &room) : 0;
         if (make_room(s, r, n + num_drafts, &deferred_victim)) {
-            budget -= decode ? 0 : n;
+            budget = decode ? budget : max_int(budget - n, 0);
+            left -= decode ? 0 : n;
             plan_add(p, r, n, num_drafts);
         } else {
             is_short = true;
@@ -384,17 +415,17 @@ static void plan_waiting(struct scheduler *s, struct plan *p, int budget) {
             s->stats.waiting_deferred = ++deferred;
             continue;
         }
-        if (outstanding + kv_missing(s->kv, &r->seq, start_need(r)) > kv_available(s->kv) ||
+        int n = find_chunk(s, r, budget, s->config.max_step_tokens - p->num_tokens);
+        if (n == 0 || outstanding + kv_missing(s->kv, &r->seq, start_need(r)) > kv_available(s->kv) ||
             (is_fully_reserved(r) && !kv_reserve(s->kv, &r->seq, sched_compute_end(r)))) {
             kv_unmatch(s->kv, &r->seq);
             r->num_computed = 0;
             break;
         }
-        int n = align_chunk(s, r, min_int(num_todo(s, r), budget));
         CHECK(kv_grow(s->kv, &r->seq, r->num_computed + n));
         start_request(s, r);
         outstanding += outstanding_blocks(s, r);
-        budget -= n;
+        budget = max_int(budget - n, 0);
         plan_add(p, r, n, 0);
     }
 }

@@ -24,7 +24,7 @@ void inside_remember(struct service_inside *in, struct request *r) {
                               .all_rows = request_needs_all_rows(r),
                               .parent = cached > 0 ? r->seq.hash : r->root,
                               .num_next = left < (int)size ? left : (int)size};
-    memcpy(in->past_tokens + at * size, r->tokens + cached, (size_t)p->num_next * sizeof(token_id));
+    kv_seq_names(&r->seq, r->tokens, cached, p->num_next, in->past_tokens + at * size);
     p->ending = kv_explain(kv, &r->seq, p->parent, r->tokens, cached, r->num_prompt - 1);
 }
 
@@ -39,7 +39,7 @@ static void look_back(struct prompt_view *v, const struct service_inside *in) {
     v->all_rows = p->all_rows;
     v->ending = p->ending;
     kv_compare(in->kv, p->parent, tokens, &v->ending); // the block that differed is still there, or not
-    if (v->ending.why == KV_END_DIFFERS)
+    if (v->ending.why == KV_END_DIFFERS && tokens[v->ending.same] >= 0)
         v->token = tokens[v->ending.same];
 }
 

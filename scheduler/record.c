@@ -54,10 +54,18 @@ void record_add(struct record *r, const struct request *q) {
     fprintf(r->log.file, "%s%d", q->num_salt > 0 ? " " : "", q->num_prompt);
     for (int i = 0; i < q->num_prompt; i++)
         fprintf(r->log.file, " %d", (int)q->tokens[i]);
-    if (request_sees_tokens(q) || q->pooling != POOLING_NONE)
+    int spans = q->seq.num_spans;
+    if (request_sees_tokens(q) || q->pooling != POOLING_NONE || spans > 0)
         fprintf(r->log.file, " %d", request_sees_tokens(q));
-    if (q->pooling != POOLING_NONE)
+    if (q->pooling != POOLING_NONE || spans > 0)
         fprintf(r->log.file, " %d", (int)q->pooling);
+    if (spans > 0) // what stands in them decides nothing
+        fprintf(r->log.file, " %d", spans);
+    for (int i = 0; i < spans; i++) {
+        const struct kv_span *s = &q->seq.spans[i];
+        fprintf(r->log.file, " %d %d %d %" PRIu64 " %" PRIu64, s->first, s->len, s->whole, s->hash.lo,
+                s->hash.hi);
+    }
     fputc('\n', r->log.file);
     append_log_check(&r->log, false);
 }
@@ -217,6 +225,26 @@ static bool replay_config(struct replay *p, struct record_cursor *c) {
     return p->start && p->failed && p->events && id_map_open(&p->requests, 0);
 }
 
+// The spans of a prompt of q->num_prompt tokens, which the caller frees; NULL: there are none, or the line is bad.
+static struct kv_span *replay_spans(struct record_cursor *c, struct request_params *q) {
+    if (c->bad || !more(c))
+        return NULL;
+    q->num_spans = (int)number(c, 1, q->num_prompt);
+    struct kv_span *spans = c->bad ? NULL : calloc((size_t)q->num_spans, sizeof *spans);
+    c->bad |= !spans;
+    for (int i = 0, end = 0; i < q->num_spans && !c->bad; i++) {
+        struct kv_span *s = &spans[i];
+        s->first = (int)number(c, end, q->num_prompt - 1);
+        s->len = (int)number(c, 1, q->num_prompt - s->first);
+        s->whole = number(c, 0, 1) != 0;
+        s->hash.lo = number64(c);
+        s->hash.hi = number64(c);
+        end = s->first + s->len;
+    }
+    q->spans = spans;
+    return spans;
+}
+
 static bool replay_add(struct replay *p, struct record_cursor *c) {
     token_id stop[MAX_STOP_TOKENS];
     unsigned char salt[1024];
@@ -246,12 +274,14 @@ static bool replay_add(struct replay *p, struct record_cursor *c) {
     if (!c->bad && more(c) && number(c, 0, 1)) // any penalty will do
         q.sampling.repetition_penalty = 2;
     if (!c->bad && more(c))
-        q.pooling = (enum pooling)number(c, POOLING_MEAN, POOLING_LAST);
+        q.pooling = (enum pooling)number(c, POOLING_NONE, POOLING_LAST);
     q.vector_size = 1;
     c->bad |= q.pooling != POOLING_NONE && q.max_output > 0;
-    if (c->bad || sched_admissible(&p->config, &p->kv.config, q.num_prompt, q.max_output, NULL) != STATUS_OK)
-        return false;
-    struct request *r = request_new(&q, p->kv.config.block_size);
+    struct kv_span *spans = replay_spans(c, &q);
+    struct request *r = NULL;
+    if (!c->bad && sched_admissible(&p->config, &p->kv.config, q.num_prompt, q.max_output, NULL) == STATUS_OK)
+        r = request_new(&q, p->kv.config.block_size);
+    free(spans);
     // Ids are unique in a record.
     if (r && !id_map_get(&p->requests, r->id) && id_map_put(&p->requests, r->id, r)) {
         if (sched_add(p->sched, r) == STATUS_OK)

@@ -62,6 +62,26 @@ static struct request *draft_copy(const struct request_params *p, int block_size
     return request_new(&copy, block_size);
 }
 
+// Copies the spans and what stands in them.
+static bool copy_spans(struct request *r, const struct request_params *p) {
+    bool ok = true;
+    int64_t rows = 0;
+    for (int i = 0, end = 0; i < p->num_spans; i++) {
+        const struct kv_span *s = &p->spans[i];
+        CHECK(s->len >= 1 && s->first >= end && s->len <= p->num_prompt - s->first);
+        end = s->first + s->len;
+        rows += s->len;
+    }
+    r->seq.spans = copy_of(p->spans, p->num_spans, sizeof *p->spans, &ok);
+    r->seq.num_spans = p->num_spans;
+    if (!p->embeds || rows == 0)
+        return ok;
+    CHECK(p->embed_size >= 1);
+    r->embed_size = p->embed_size;
+    r->embeds = copy_of(p->embeds, (int)rows, (size_t)p->embed_size * sizeof *p->embeds, &ok);
+    return ok;
+}
+
 struct request *request_new(const struct request_params *p, int block_size) {
     bool ok = true;
     // An eighth of the integers is far beyond any context length, and keeps every sum below in range.
@@ -104,10 +124,12 @@ struct request *request_new(const struct request_params *p, int block_size) {
     if (ids)
         kv_seq_init(&r->seq, ids, cap);
     ok &= (r->seq.hashes = malloc(((size_t)cap + 1) * sizeof *r->seq.hashes)) != NULL;
+    ok &= copy_spans(r, p);
     r->tokens = malloc((size_t)r->max_tokens * sizeof *r->tokens);
     if (r->tokens)
         memcpy(r->tokens, p->prompt, (size_t)p->num_prompt * sizeof *r->tokens);
-    if (p->draft && p->max_output > 0 && p->sampling.mirostat_tau <= 0)
+    // A draft model has embeddings of its own.
+    if (p->draft && p->max_output > 0 && p->sampling.mirostat_tau <= 0 && p->num_spans == 0)
         ok &= (r->draft = draft_copy(p, block_size)) != NULL;
     bool history = token_history_on(&r->history);
     if (history)
@@ -142,6 +164,8 @@ void request_free(struct request *r) {
     free(r->tokens);
     free(r->seq.tables[0].ids);
     free(r->seq.hashes);
+    free((void *)(uintptr_t)r->seq.spans);
+    free(r->embeds);
     free(r->stop);
     free((void *)(uintptr_t)r->history.dry_breakers);
     free((void *)(uintptr_t)r->history.dry_sequences);
@@ -174,6 +198,16 @@ int request_draft(struct request *r, const token_id *drafts, int n) {
     for (int i = 0; i < r->num_drafts; i++)
         r->tokens[r->num_tokens + i] = drafts[i];
     return r->num_drafts;
+}
+
+const float *request_embeds(const struct request *r, int position, int *n) {
+    int s = kv_find_span(r->seq.spans, r->seq.num_spans, position), rows = 0;
+    CHECK(s < r->seq.num_spans && r->seq.spans[s].first <= position);
+    for (int i = 0; i < s; i++)
+        rows += r->seq.spans[i].len;
+    int skip = position - r->seq.spans[s].first, left = r->seq.spans[s].len - skip;
+    *n = *n < left ? *n : left;
+    return r->embeds ? r->embeds + (size_t)(rows + skip) * (size_t)r->embed_size : NULL;
 }
 
 bool request_needs_all_rows(const struct request *r) {

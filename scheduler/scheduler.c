@@ -62,11 +62,35 @@ enum status sched_admissible(const struct sched_config *config, const struct kv_
     return STATUS_OK;
 }
 
+enum status sched_takes_spans(const struct sched_config *config, const struct request *r, struct err *err) {
+    if (r->embeds && config->embed_size == 0)
+        return err_set(err, STATUS_INVALID, "requests may bring no embeddings here");
+    if (r->embeds && r->embed_size != config->embed_size)
+        return err_set(err, STATUS_INVALID, "embeddings of %d values; the model's have %d", r->embed_size,
+                       config->embed_size);
+    for (int i = 0; i < r->seq.num_spans; i++) {
+        const struct kv_span *span = &r->seq.spans[i];
+        int most = config->max_step_tokens - config->max_running + 1, end = span->first + span->len;
+        if (span->whole && span->len > most)
+            return err_set(err, STATUS_INVALID,
+                           "a span of %d tokens has to be computed in one step, which has room for %d beside "
+                           "%d requests that decode",
+                           span->len, most, config->max_running - 1);
+        if (span->whole && end > sched_compute_end(r))
+            return err_set(err, STATUS_INVALID,
+                           "the last span of the prompt has to be computed whole, but log-probabilities of a "
+                           "prompt alone need no row of its last token");
+    }
+    return STATUS_OK;
+}
+
 enum status sched_add(struct scheduler *s, struct request *r) {
     const struct sched_config *c = &s->config;
     CHECK(r->state == REQUEST_NEW);
     enum status status =
         sched_admissible(c, &s->kv->config, r->num_prompt, r->max_tokens - r->num_prompt, NULL);
+    if (status == STATUS_OK && r->seq.num_spans > 0)
+        status = sched_takes_spans(c, r, NULL);
     if (status != STATUS_OK)
         return status;
     if (s->waiting.len >= c->max_waiting ||

@@ -453,6 +453,8 @@ enum status service_submit(struct service *s, struct request *r, struct err *err
     if (atomic_load(&s->dead))
         return err_set(err, STATUS_DEVICE, "the engine has failed");
     enum status status = sched_admissible(c, &kv->config, r->num_prompt, r->max_tokens - r->num_prompt, err);
+    if (status == STATUS_OK)
+        status = sched_takes_spans(c, r, err);
     if (status != STATUS_OK)
         return status;
     if (atomic_load(&s->live) >= c->max_running + c->max_waiting)

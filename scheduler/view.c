@@ -93,6 +93,8 @@ void engine_view_run(struct service_query *query, const struct service_inside *i
     if (v->page >= 0 && in->kv->blocks[v->page].published) {
         size_t size = (size_t)in->kv->config.block_size;
         memcpy(v->tokens, in->kv->tokens + (size_t)v->page * size, size * sizeof *v->tokens);
+        for (size_t i = 0; i < size; i++)
+            v->tokens[i] = v->tokens[i] < 0 ? -1 : v->tokens[i];
         v->has_tokens = true;
     }
 }

@@ -8,8 +8,10 @@
 // Reads response_format, structured_outputs, guided_* and the like into r->structured, where there are any.
 bool structured_read(struct completion_request *r, const struct served_model *m, const json_t *root,
                      struct api_error *e);
+// Makes `schema` the output's, as the field `param` asks; NULL: any object.
 bool structured_schema(struct completion_request *r, const json_t *schema, const char *param,
                        struct api_error *e);
+// Whether the request constrains its output.
 bool structured_binds(const struct completion_request *r);
 // When tools, reasoning and the prompt are read: all of it as one grammar.
 bool structured_finish(struct completion_request *r, const struct served_model *m, struct api_error *e);

@@ -45,11 +45,11 @@ ROWS = [
     (KV, "for (; seq->num_hashed < full; seq->num_hashed++) {", "for (seq->num_hashed = 0; seq->num_hashed < full; seq->num_hashed++) {",
          "test_simulator"),  # chain from the wrong parent
     (KV, "    if (!seq || !seq->hashes)\n", "    if (true)\n", "test_prompt_hashes"),  # a prompt is hashed again and again
-    (KV, "    seq->num_hashes = num_hashes;\n", "    (void)num_hashes;\n", "test_prompt_hashes"),  # a match that is undone forgets them
+    (KV, "    seq->num_hashes = old.num_hashes;\n", "", "test_prompt_hashes"),  # a match that is undone forgets them
     (KV, "(seq->num_hashes == 0 || !hash_equal(seq->hashes[0], parent))", "seq->num_hashes == 0", "test_kv_cache"),  # those of the first root stay
     (KV, "i >= seq->num_hashes || !hash_equal(seq->hashes[i], parent)", "i >= seq->num_hashes", "test_kv_cache"),  # another's block behind other tokens
     (KV_HASH, "~kv->config.key[1]", "kv->config.key[1]", "test_kv_cache"),  # a salt could imitate a block
-    (KV_HASH, "    sip_word(&s, parent.lo);\n    sip_word(&s, parent.hi);\n", "    (void)parent;\n",
+    (KV_HASH, "    sip_word(&s, parent.lo);\n    sip_word(&s, parent.hi);\n    for", "    (void)parent;\n    for",
          "test_simulator"),  # blocks of another prefix that hold the same tokens
     (KV, "            kv->num_cached[g]++;\n            free_relink(kv, id);", "            kv->num_cached[g]++;\n            free_append(kv, id);",
          "test_kv_cache"),  # a failed admission moves entries
@@ -197,6 +197,29 @@ ROWS = [
     ("server/requests/seed.h", "splitmix64(splitmix64(seed) + (uint64_t)j)", "splitmix64(seed + (uint64_t)j)",
                       "test_server_openai"),  # a choice is another seed's
     ("server/dialects/openai_parse.c", " && r->seed != -1", "", "test_server_openai"),  # -1 is a seed
+    # ---- spans that are no tokens
+    (KV, "    return kv_chain(kv, parent, kv_block_names(kv, seq, tokens, i));", "    return kv_chain(kv, parent, tokens + first);",
+         "test_spans"),  # placeholders count
+    (KV, "        parent = kv_span_chain(kv, parent, span, from - first, from - span->first, to - from);\n", "        (void)from, (void)to;\n",
+         "test_spans"),  # a block knows no more of a span than the names of its rows in it
+    (KV_HASH, "    sip_word(&s, (uint32_t)skip | (uint64_t)(uint32_t)span->len << 32);\n    return", "    sip_word(&s, (uint32_t)skip);\n    return",
+         "test_simulator"),  # a whole span of another length
+    (KV_HASH, "sip_start(~kv->config.key[0], kv->config.key[1])", "sip_start(kv->config.key[0], kv->config.key[1])",
+         "test_spans"),  # a salt could imitate a span
+    (KV_HASH, "    return (token_id)(0x80000000u | ", "    return (token_id)(", "test_spans"),  # a name could be an id
+    (KV, "    seq->num_spans = old.num_spans;\n", "", "test_simulator"),  # a match that is undone forgets them
+    (POLICY, "    if (!span || !span->whole || span->first > last)", "    if (true)", "test_simulator"),  # chunks cut whole spans
+    (POLICY, "    if (span->first > first && span->first + span->len > last + 1)", "    if (span->first > first)",
+             "test_spans"),  # a span that fits is left for the next step
+    (POLICY, "    return n <= room ? n : 0;", "    return n + 0 * room;", "test_simulator"),  # a step of more tokens than there may be
+    (POLICY, "            left -= decode ? 0 : n;\n", "", "test_simulator"),  # two spans share the room of one
+    (POLICY, "    if (drafts > 0 && !whole)", "    if (drafts > 0)", "test_simulator"),  # drafts take the room of a span
+    (POLICY, "        if (n == 0 || outstanding + kv_missing(", "        if (outstanding + kv_missing(", "test_simulator"),  # one starts with no token
+    (SCHED, "config->max_step_tokens - config->max_running + 1, end", "config->max_step_tokens + 1, end", "test_simulator"),  # a span for which there is never room
+    (REQUEST, "        rows += r->seq.spans[i].len;\n    int skip", "        rows += i;\n    int skip", "test_spans"),  # rows of another span
+    (REQUEST, "p->sampling.mirostat_tau <= 0 && p->num_spans == 0)", "p->sampling.mirostat_tau <= 0)", "test_spans"),  # a draft model reads placeholders
+    (RECORD, "        s->whole = number(c, 0, 1) != 0;\n        s->hash.lo = number64(c);", "        s->whole = number(c, 0, 1) != 0;\n        number64(c);",
+             "test_spans"),  # replayed with half of a hash
     # ---- a plan as a step
     (BATCH, "    if (plan->num_moves > 0)\n        memcpy(v.moves, plan->moves, (size_t)plan->num_moves * sizeof *v.moves);\n", "",
             "test_batch"),  # a step without the moves of its plan

@@ -21,12 +21,13 @@
 #include "harness.h"
 
 #include "scheduler_state.h"
+#include "simulated_prompts.h"
 
 #include <inttypes.h>
 #include <signal.h>
 #include <unistd.h>
 
-enum { MAX_LIVE = 160, MAX_RUNNING = 12, MAX_LEN = 400, MAX_BLOCKS = 320, NUM_FAMILIES = 3, VOCAB = 61 };
+enum { MAX_LIVE = 160, MAX_RUNNING = 12, MAX_LEN = 400, MAX_BLOCKS = 320 };
 enum { MAX_SIM_GROUPS = 3 };
 
 #ifndef __has_feature
@@ -57,18 +58,6 @@ static void on_abort(int signal_number) {
     if (write(2, line, (size_t)n) == n)
         signal(signal_number, SIG_DFL);
 }
-
-static uint64_t mix(uint64_t a, uint64_t b) {
-    uint64_t z = (a ^ b * 0x9e3779b97f4a7c15u) + 0x9e3779b97f4a7c15u;
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-    return z ^ z >> 31;
-}
-
-static uint64_t rng_state;
-static unsigned rnd(unsigned n) { return (unsigned)((mix(rng_state++, 77) >> 32) * n >> 32); } // [0, n)
-static int between(int lo, int hi) { return lo + (int)rnd((unsigned)(hi - lo + 1)); }
-static bool one_in(unsigned n) { return rnd(n) == 0; }
 
 // The simulator's state of a request. The request's id is the index of its client.
 struct client {
@@ -103,8 +92,9 @@ struct sim {
     struct kv_cache kv;
     struct scheduler *s;
     struct sched_config config;
-    int depth, max_chunk, max_prompt, max_output;
-    bool late; // the device runs a plan when it is waited for
+    int depth, max_chunk, max_prompt, max_output, max_span;
+    unsigned spans_every; // prompts; 0: none has spans
+    bool late;            // the device runs a plan when it is waited for
     // Requests arrive with preemptions on their account, or the last few would hardly ever be seen.
     bool tired;
     unsigned fail_every;              // items, 0: never
@@ -128,16 +118,13 @@ static struct {
     uint64_t late, late_drafts, late_prompts, started_over, overtook_late, all_late; // S16
     uint64_t drafts, accepted, none_right, all_right, stopped_inside, trimmed;       // S15
     uint64_t empty, finish_stop, finish_length;
+    uint64_t spans, whole, span_hits, inside_whole, beyond_budget, whole_refused; // S17
     uint64_t given_back, window_hits, snapshots, restored, rolled_back, longer_than_pool;
 } seen;
 
 static struct sim sim; // large; one at a time
 
 // ---- requests
-
-static uint64_t cell_root(uint64_t salt) { return mix(salt, 0x5eed); }
-static uint64_t cell_next(uint64_t cell, token_id token) { return mix(cell, (uint64_t)token + 1); }
-static token_id sample(uint64_t cell, uint64_t seed) { return (token_id)(mix(cell, seed) % VOCAB); }
 
 // The longest hit that the prompt of a request can give, in tokens.
 static int last_boundary(const struct sim *m, const struct request *r) {
@@ -155,22 +142,17 @@ static void run_alone(struct client *c) {
     c->num_expect = r->num_prompt;
     memcpy(c->expect, r->tokens, (size_t)r->num_prompt * sizeof *r->tokens);
     for (int p = 0; p < r->num_prompt; p++)
-        c->cells[p] = cell = cell_next(cell, c->expect[p]);
+        c->cells[p] = cell = cell_next(cell, content(r, p, c->expect[p]));
     c->expect_finish = FINISH_LENGTH;
     for (int p = r->num_prompt; p < r->max_tokens; p++) {
         token_id t = sample(cell, r->sampling.seed);
         c->expect[p] = t;
-        c->cells[p] = cell = cell_next(cell, t);
+        c->cells[p] = cell = cell_next(cell, (uint64_t)t);
         c->num_expect += c->expect_finish == FINISH_LENGTH;
         if (p >= r->min_tokens && request_is_stop(r, t))
             c->expect_finish = FINISH_STOP;
     }
 }
-
-struct prompt_shape {
-    int family, shared, tail, salt;
-    uint64_t tail_seed;
-};
 
 static void add_request(struct sim *m, const struct prompt_shape *shape) {
     token_id prompt[MAX_LEN];
@@ -179,12 +161,19 @@ static void add_request(struct sim *m, const struct prompt_shape *shape) {
     int n = shape->shared + shape->tail;
     if (m->num_free_ids == 0)
         return;
-    for (int i = 0; i < shape->shared; i++)
-        prompt[i] = (token_id)(mix(m->family_seed + (uint64_t)shape->family, (uint64_t)i) % VOCAB);
-    for (int i = shape->shared; i < n; i++)
-        prompt[i] = (token_id)(mix(shape->tail_seed, (uint64_t)i) % VOCAB);
-    int id = m->free_ids[m->num_free_ids - 1];
+    fill_prompt(shape, m->family_seed, prompt);
+    int id = m->free_ids[m->num_free_ids - 1], longest = 0;
+    struct kv_span spans[MAX_LEN];
+    int num_spans = shape->spans
+                        ? make_spans(m->family_seed + (uint64_t)shape->family, n, m->max_span, prompt, spans)
+                        : 0;
+    for (int i = 0; i < num_spans; i++)
+        longest = spans[i].whole && spans[i].len > longest ? spans[i].len : longest;
+    seen.spans += (uint64_t)num_spans;
+    seen.whole += longest > 0;
     struct request_params p = {
+        .spans = spans,
+        .num_spans = num_spans,
         .id = (uint64_t)id,
         .prompt = prompt,
         .num_prompt = n,
@@ -206,6 +195,12 @@ static void add_request(struct sim *m, const struct prompt_shape *shape) {
     sim_check(r);
     r->num_preemptions = m->tired ? between(4, SCHED_MAX_PREEMPTIONS) : 0;
     bool fits = sched_admissible(&m->config, &m->kv.config, n, p.max_output, NULL) == STATUS_OK;
+    bool cut = num_spans > 0 && spans[num_spans - 1].whole && sched_compute_end(r) < n &&
+               spans[num_spans - 1].first + spans[num_spans - 1].len == n;
+    if (cut || longest > m->config.max_step_tokens - m->config.max_running + 1) {
+        seen.whole_refused += fits;
+        fits = false;
+    }
     int64_t queued = m->s->waiting_tokens;
     int len = m->s->waiting.len;
     enum status status = sched_add(m->s, r);
@@ -386,7 +381,7 @@ static bool may_be_deferred(const struct sim *m, const struct request *x, int ne
                          (c->num_salt == 0 || memcmp(c->salt, x->salt, (size_t)c->num_salt) == 0);
         if ((next < 0 || m->kv.has_state || c->seq.num_hashed == next) && comes_before(m, c, x) &&
             same_salt && end < x->num_tokens - x->num_pending && end <= c->num_tokens - c->num_pending &&
-            memcmp(c->tokens, x->tokens, (size_t)end * sizeof *c->tokens) == 0)
+            same_prefix(c, x, end))
             return true;
     }
     return false;
@@ -401,6 +396,7 @@ struct before_step {
     int quota;            // S13: how many of them a plan takes at most
     int64_t backlog;      // prompt tokens that are still to be computed
     bool roomy;           // there are blocks for all that is known
+    bool whole_ahead;     // a running request is still to compute a whole span
     uint64_t preemptions;
 };
 
@@ -408,6 +404,7 @@ static void note_before(const struct sim *m, struct before_step *b) {
     int need = 0;
     int decoding = 0;
     b->len = b->num_decodes = 0;
+    b->whole_ahead = false;
     b->backlog = m->s->waiting_tokens;
     b->preemptions = m->s->stats.preemptions;
     for (struct request *r = m->s->running.head; r; r = r->next) {
@@ -415,6 +412,9 @@ static void note_before(const struct sim *m, struct before_step *b) {
         int known = r->num_tokens < r->max_tokens ? r->num_tokens : r->max_tokens;
         b->running[i] = r;
         b->in_flight[i] = r->num_in_flight;
+        for (int s = 0; s < r->seq.num_spans; s++)
+            b->whole_ahead |=
+                r->seq.spans[s].whole && r->seq.spans[s].first + r->seq.spans[s].len > r->num_computed;
         b->drafts[i] = r->num_drafts;
         b->decodes[i] = !r->late && r->num_tokens - r->num_computed == 1 && r->num_tokens < r->max_tokens &&
                         !((r->counts.list || r->drafter || !m->config.async) && r->num_pending);
@@ -449,6 +449,7 @@ static void check_drafts(const struct sim *m, const struct before_step *b, int n
 }
 
 static void check_plan(struct sim *m, const struct plan *p, const struct before_step *b) {
+    bool whole_ahead = b->whole_ahead, whole_drafts = false;
     int tokens = 0, rows = 0, prefill = 0, num_old_decodes = 0, drafts = 0, samples = 0;
     bool old_decode = false, preempted = m->s->stats.preemptions != b->preemptions;
     bool in_plan[MAX_LIVE] = {false};
@@ -498,18 +499,32 @@ static void check_plan(struct sim *m, const struct plan *p, const struct before_
                 seen.reserved++;
             }
             c->started = true;
+            for (int s = 0; s < r->seq.num_spans; s++) {
+                const struct kv_span *span = &r->seq.spans[s];
+                seen.span_hits += span->first < it->first;
+                seen.inside_whole +=
+                    span->whole && span->first < it->first && span->first + span->len > it->first;
+            }
             for (int g = 0; g < m->kv.config.num_groups; g++)
                 seen.window_hits += m->kv.config.groups[g].kind == KV_WINDOW && r->seq.tables[g].first > 0;
         }
-        if (m->kv.has_state && m->kv.config.share) { // S14
+        int beyond = 0;
+        for (int k = 0; k < r->seq.num_spans; k++) { // S17
+            sim_check(!cuts_whole_span(it, &r->seq.spans[k]));
+            beyond += set_by_whole_span(it, &r->seq.spans[k]);
+        }
+        seen.beyond_budget += beyond > 0 && it->num_new > m->max_chunk;
+        if (m->kv.has_state && m->kv.config.share && beyond == 0) { // S14
             sim_check(it->first >= last_boundary(m, r) || end <= last_boundary(m, r));
             sim_check(end % m->kv.config.block_size == 0 || end == r->num_tokens - it->needs_token ||
                       end / m->kv.config.block_size == it->first / m->kv.config.block_size);
         }
         tokens += it->num_new;
         rows += it->num_new - it->first_logit;
-        prefill += i < p->num_decode || it->num_drafts > 0 ? 0 : it->num_new;
+        prefill += i < p->num_decode || it->num_drafts > 0 || beyond > 0 ? 0 : it->num_new;
+        whole_drafts |= it->num_drafts > 0 && whole_ahead;
     }
+    sim_check(!whole_drafts);
     sim_check(tokens == p->num_tokens && rows == p->num_rows && tokens <= m->config.max_step_tokens);
     sim_check(!old_decode || prefill <= m->max_chunk);
     check_drafts(m, b, num_old_decodes, drafts, samples);
@@ -634,7 +649,7 @@ static void execute(struct sim *m, struct job *job) {
             // So many drafts up to this row; < 0: it does not sample.
             int draft = j - (it->num_new - 1 - it->num_drafts);
             sim_check(draft > 0 || t == c->expect[p]);
-            write_cell(m, job, i, p, cell = cell_next(cell, t));
+            write_cell(m, job, i, p, cell = cell_next(cell, content(it->req, p, t)));
             if (it->needs_token && draft >= 0)
                 job->sampled[i][draft] = c->sampled = sample(cell, it->req->sampling.seed);
         }
@@ -758,17 +773,8 @@ static void make_ready(struct sim *m, bool one) {
 // ---- a scenario
 
 static void arrive(struct sim *m) {
-    struct prompt_shape shape = {
-        .family = between(0, NUM_FAMILIES - 1),
-        .tail_seed = rnd(1u << 30),
-        .salt = one_in(3) ? between(1, 2) : 0,
-    };
-    shape.shared = one_in(3) ? 0 : between(0, m->max_prompt - 1);
-    shape.tail = between(shape.shared == 0, one_in(2) ? m->max_prompt - shape.shared : 2);
-    if (shape.shared + shape.tail == 0)
-        shape.tail = 1;
-    if (shape.shared + shape.tail > m->max_prompt)
-        shape.tail = m->max_prompt - shape.shared;
+    struct prompt_shape shape = random_shape(m->max_prompt);
+    shape.spans = m->spans_every > 0 && one_in(m->spans_every);
     int copies = one_in(4) ? between(2, 6) : 1;
     for (int i = 0; i < copies; i++)
         add_request(m, &shape);
@@ -830,6 +836,8 @@ static void scenario_init(struct sim *m) {
     m->fail_every = one_in(3) ? 300 : 0;
     m->late_every = one_in(2) ? (unsigned)between(1, 12) : 0;
     m->ready_every = (unsigned)between(1, 20);
+    m->spans_every = one_in(2) ? (unsigned)between(1, 3) : 0;
+    m->max_span = between(1, one_in(2) ? 6 : 40);
     m->config = (struct sched_config){
         .policy = one_in(2) ? SCHED_FCFS : SCHED_PRIORITY,
         .max_running = lengthy   ? between(1, 4)
@@ -954,6 +962,9 @@ TEST(test_traffic) {
            ", overtaken %" PRIu64 ", all late %" PRIu64 "\n",
            seen.late, seen.late_drafts, seen.late_prompts, seen.started_over, seen.overtook_late,
            seen.all_late);
+    printf("  spans %" PRIu64 ", whole %" PRIu64 ", in hits %" PRIu64 ", hits inside whole ones %" PRIu64
+           ", longer than the budget %" PRIu64 ", refused %" PRIu64 "\n",
+           seen.spans, seen.whole, seen.span_hits, seen.inside_whole, seen.beyond_budget, seen.whole_refused);
     printf("  empty outputs %" PRIu64 ", stop %" PRIu64 ", length %" PRIu64 "\n", seen.empty,
            seen.finish_stop, seen.finish_length);
     if (seed || want < 10000)
@@ -970,6 +981,8 @@ TEST(test_traffic) {
                 seen.all_right > 0);
     assert_true(seen.late > 0 && seen.late_drafts > 0 && seen.late_prompts > 0 && seen.started_over > 0 &&
                 seen.overtook_late > 0 && seen.all_late > 0);
+    assert_true(seen.spans > seen.whole && seen.whole > 0 && seen.span_hits > 0 && seen.inside_whole > 0 &&
+                seen.beyond_budget > 0 && seen.whole_refused > 0);
     assert_true(seen.stopped_inside > 0 && seen.trimmed > 0 && seen.empty > 0);
     assert_true(seen.finish_stop > 0 && seen.finish_length > 0);
     assert_true(seen.given_back > 0 && seen.window_hits > 0 && seen.longer_than_pool > 0);

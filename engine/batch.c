@@ -31,6 +31,8 @@ static size_t lay_out(const struct batch *b, unsigned char *base, struct step_ar
                             .has_masks = true,
                             .has_adapters = l->max_adapters > 0,
                             .has_types = l->has_types,
+                            .embeds = l->embed_size > 0 ? l->max_tokens : 0,
+                            .embed_size = l->embed_size,
                             .groups = b->kv.num_groups};
     for (int g = 0; g < c.groups; g++)
         c.blocks[g] = l->max_seqs * (b->kv.groups[g].kind == KV_STATE ? 1 : per_seq);
@@ -186,12 +188,37 @@ static void add_pages(const struct batch *b, struct step_arrays *v, const struct
     }
 }
 
+// The embeddings of an item whose rows begin at row t of the step, behind the E that there are. Returns how many there are
+// then.
+static int add_embeds(const struct batch *b, struct step_arrays *v, const struct plan_item *item, int t,
+                      int E) {
+    const struct request *r = item->req;
+    const struct kv_seq *seq = &r->seq;
+    int end = item->first + item->num_new;
+    for (int at = item->first; at < end;) {
+        int s = kv_find_span(seq->spans, seq->num_spans, at), n;
+        if (s == seq->num_spans || seq->spans[s].first >= end)
+            break;
+        at = at > seq->spans[s].first ? at : seq->spans[s].first;
+        n = end - at;
+        const float *rows = request_embeds(r, at, &n);
+        CHECK(r->embed_size == b->limits.embed_size);
+        memcpy(v->embeds + (size_t)E * (size_t)r->embed_size, rows,
+               (size_t)n * (size_t)r->embed_size * sizeof *rows);
+        for (int i = 0; i < n; i++)
+            v->embed_rows[E++] = t + at + i - item->first;
+        at += n;
+    }
+    return E;
+}
+
 void batch_fill(struct batch *b, const struct plan *plan, const struct kv_cache *kv, const struct batch *prev,
                 const struct plan *prev_plan) {
     struct step_arrays v;
     lay_out(b, b->packed, &v);
     bool adapted = false;
-    int T = 0, R = 0, num_entries = 0, num_samples = 0, num_mask_rows = 0, max_query = 0, max_context = 0;
+    int T = 0, R = 0, E = 0, num_entries = 0, num_samples = 0, num_mask_rows = 0, max_query = 0,
+        max_context = 0;
     CHECK(plan->num_items <= b->limits.max_seqs && plan->num_tokens <= b->limits.max_tokens);
 
     b->num_masks = 0;
@@ -240,6 +267,8 @@ void batch_fill(struct batch *b, const struct plan *plan, const struct kv_cache 
             add_samples(b, &v, plan, i, T + sample, &R, &num_entries, &num_mask_rows);
         }
         add_pages(b, &v, item, i, T, kv);
+        if (r->embeds && item->first < r->num_prompt)
+            E = add_embeds(b, &v, item, T, E);
         T += item->num_new;
         v.query_start[i + 1] = T;
         v.context_len[i] = context;
@@ -272,6 +301,7 @@ void batch_fill(struct batch *b, const struct plan *plan, const struct kv_cache 
         .has_masks = b->num_masks > 0,
         .has_adapters = adapted,
         .has_types = b->limits.has_types,
+        .embeds = E,
     };
     step_set_arrays(&b->step, &has, &v);
 }

@@ -81,6 +81,7 @@ static struct step_limits step_limits(const struct engine *e, const struct engin
         .max_adapters = c->max_loras,
         .max_adapter_rank = c->max_lora_rank,
         .has_types = e->model.token_types > 1,
+        .embed_size = e->info.embed_size,
     };
 }
 
@@ -397,6 +398,7 @@ static enum status open_model(struct engine *e, struct engine_config *c, struct 
         return err->code;
     if ((st = model_config_read(e->file, &e->model, err)) != STATUS_OK ||
         (st = settings_pooling(c->pooling, &e->model, err)) != STATUS_OK ||
+        (st = settings_embeds(c->prompt_embeds, &e->model, &e->info.embed_size, err)) != STATUS_OK ||
         (st = weights_check(&e->model, e->file, err)) != STATUS_OK ||
         (st = pool_head_load(&e->head, &e->model, e->file, err)) != STATUS_OK)
         return st;

@@ -59,6 +59,15 @@ enum status settings_pooling(const char *name, struct model_config *model, struc
                    name);
 }
 
+enum status settings_embeds(bool wanted, const struct model_config *model, int *embed_size, struct err *err) {
+    *embed_size = wanted ? model->hidden : 0;
+    if (!wanted || model->layer_embed == 0)
+        return STATUS_OK;
+    return err_set(err, STATUS_INVALID,
+                   "requests cannot bring embeddings: each layer of the model also takes an embedding by the "
+                   "token's id");
+}
+
 void settings_batch(struct engine_config *c, bool gpu, bool encoder, int *max_model_len) {
     enum { MAX_TEXT = 8192 }; // of an encoder, if no length of texts is configured
     int seqs = gpu ? 256 : 64, tokens = gpu ? 2048 : 512;
@@ -107,6 +116,7 @@ enum status settings_compare_flags(struct processes *p, const struct engine_conf
     set_int(&s[n++], "--kv-cache-memory", c->kv_cache_bytes);
     set_int(&s[n++], "--exact", c->exact);
     set_int(&s[n++], "logits", c->keep_logits);
+    set_int(&s[n++], "prompt embeddings", c->prompt_embeds);
     set_text(&s[n++], "--device", c->device ? c->device : "auto");
     set_text(&s[n++], "--dtype", c->dtype ? c->dtype : "auto");
     set_text(&s[n++], "--pooling", c->pooling ? c->pooling : "auto");

@@ -16,6 +16,9 @@ enum status settings_dtype(const char *name, enum dtype *dtype, struct err *err)
 // encoder, which generates nothing.
 enum status settings_pooling(const char *name, struct model_config *model, struct err *err);
 
+// Floats of an embedding that requests may bring, where that is wanted; else 0. STATUS_INVALID: the model cannot take them.
+enum status settings_embeds(bool wanted, const struct model_config *model, int *embed_size, struct err *err);
+
 // Tokens of a block without a wish of the user: 16, or as many more, up to 512, as make a page of keys and values as large
 // as one of states.
 int settings_block_size(const struct model_config *model, enum dtype kv_dtype);

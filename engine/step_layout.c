@@ -23,6 +23,8 @@ size_t step_layout(const struct step_counts *c, int vocab, size_t head, unsigned
     ARRAY(entries, (size_t)c->entries);
     ARRAY(masks, c->has_masks ? R : 0);
     ARRAY(mask_bits, (size_t)c->masks * step_mask_words(vocab));
+    ARRAY(embed_rows, (size_t)c->embeds);
+    ARRAY(embeds, (size_t)c->embeds * (size_t)c->embed_size);
 #undef ARRAY
     return at;
 }
@@ -41,4 +43,7 @@ void step_set_arrays(struct step *step, const struct step_counts *c, const struc
     step->rows = a->rows;
     step->entries = a->entries;
     step->masks = c->has_masks ? a->masks : NULL;
+    step->num_embeds = c->embeds;
+    step->embed_rows = c->embeds > 0 ? a->embed_rows : NULL;
+    step->embeds = c->embeds > 0 ? a->embeds : NULL;
 }

@@ -7,6 +7,7 @@
 struct step_counts {
     int tokens, seqs, rows, entries, moves; // T, S, R
     int masks;                              // distinct ones
+    int embeds, embed_size;                 // E, D
     bool has_masks, has_adapters, has_types;
     int groups;
     int blocks[KV_MAX_GROUPS]; // entries of each group's block_ids
@@ -24,6 +25,8 @@ struct step_arrays {
     struct logit_entry *entries;
     const uint32_t **masks;
     uint32_t *mask_bits; // (masks, step_mask_words())
+    int32_t *embed_rows;
+    float *embeds;
 };
 
 static inline size_t step_mask_words(int vocab) { return ((size_t)vocab + 31) / 32; }
@@ -32,5 +35,5 @@ static inline size_t step_mask_words(int vocab) { return ((size_t)vocab + 31) / 
 // Returns the bytes, head included. Pure.
 size_t step_layout(const struct step_counts *c, int vocab, size_t head, unsigned char *base,
                    struct step_arrays *a);
-// Points a step at the arrays; its numbers are the caller's.
+// Points a step at the arrays; its numbers, but for num_embeds, are the caller's.
 void step_set_arrays(struct step *step, const struct step_counts *c, const struct step_arrays *a);

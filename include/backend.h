@@ -156,6 +156,7 @@ struct step_limits {
     int max_adapters; // slots for them; 0: none
     int max_adapter_rank;
     bool has_types; // tokens have types
+    int embed_size; // D where rows may bring embeddings of their own (step.embeds); 0: none do
 };
 
 // How to sample from one logits row. 88 bytes, no padding.
@@ -213,11 +214,16 @@ struct step {
     int num_rows;   // R
     int max_query_len, max_context_len;
     int num_entries, num_groups, num_moves;
-    uint64_t seq; // counts steps from 1
+    int num_embeds; // E, rows with embeddings of their own
+    uint64_t seq;   // counts steps from 1
 
-    const int32_t *ids;         // (T) token; -1-r: what logits row r of the step before samples
-    const int32_t *positions;   // (T)
-    const int32_t *types;       // (T) rows of the table of types; NULL: all are 0
+    const int32_t *ids;        // (T) token; -1-r: what logits row r of the step before samples
+    const int32_t *positions;  // (T)
+    const int32_t *types;      // (T) rows of the table of types; NULL: all are 0
+    const int32_t *embed_rows; // (E) ascending, rows of the step; NULL: E is 0
+    // (E, D) what those rows take in place of the embedding table's row of their ids, which may be any: as in the table,
+    // before all else that embed() does. With the table's row of an id here a step gives the bits of that id.
+    const float *embeds;
     const int32_t *query_start; // (S+1) first row of each sequence
     const int32_t *context_len; // (S) tokens of the sequence up to and including its last row here
     const int32_t *adapters;    // (S) slot of each sequence's adapter; -1: none. NULL: no sequence has one

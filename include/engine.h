@@ -48,6 +48,9 @@ struct engine_config {
     int depth;
     int max_loras; // adapters at a time; 0: none
     int max_lora_rank;
+    // Requests may bring embeddings of their prompts' spans (request_params.embeds); refused for models that look embeddings
+    // up by id in each layer, too.
+    bool prompt_embeds;
     const char *pooling; // "auto": as the file says; "none", "mean", "cls", "last", "rank"; NULL: auto
     bool keep_logits;    // step results carry logits (tests)
     // A smaller model with the same tokenizer, which drafts what this one verifies (engine_draft()); NULL: none. On CPUs,
@@ -71,11 +74,12 @@ struct engine_info {
     uint64_t num_params, weight_bytes, file_bytes;
     uint64_t kv_bytes; // the draft model's, too
     int num_blocks, block_size, max_model_len, max_num_seqs, max_num_batched_tokens;
+    int embed_size;               // floats of an embedding that a request may bring; 0: it may bring none
     int vector_size, vector_room; // with pooling: floats of a vector, and the most while it is made
     const char *rank_template;    // (rank_template_len) with {query} and {document}; NULL: the file has none
     size_t rank_template_len;
     int depth;  // for struct sched_config
-    bool async; // likewise
+    bool async; // likewise, as embed_size
     double load_seconds;
 };
 

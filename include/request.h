@@ -179,7 +179,15 @@ int request_draft(struct request *r, const token_id *drafts, int n);
 
 // The embeddings of positions [position, position + *n), which are of one span; of at most n positions from `position` on,
 // which is in a span. NULL: it has none.
-const float *request_embeds(const struct request *r, int position, int *n);
+static inline const float *request_embeds(const struct request *r, int position, int *n) {
+    const struct kv_span *spans = r->seq.spans;
+    int s = kv_find_span(spans, r->seq.num_spans, position), row = position - spans[s].first;
+    int left = spans[s].len - row;
+    for (int i = 0; i < s; i++)
+        row += spans[i].len;
+    *n = *n < left ? *n : left;
+    return r->embeds ? r->embeds + (size_t)row * (size_t)r->embed_size : NULL;
+}
 
 // Whether the request is after the rows of all its prompt tokens, so that none may come from the prefix cache.
 bool request_needs_all_rows(const struct request *r);

@@ -200,16 +200,6 @@ int request_draft(struct request *r, const token_id *drafts, int n) {
     return r->num_drafts;
 }
 
-const float *request_embeds(const struct request *r, int position, int *n) {
-    int s = kv_find_span(r->seq.spans, r->seq.num_spans, position), rows = 0;
-    CHECK(s < r->seq.num_spans && r->seq.spans[s].first <= position);
-    for (int i = 0; i < s; i++)
-        rows += r->seq.spans[i].len;
-    int skip = position - r->seq.spans[s].first, left = r->seq.spans[s].len - skip;
-    *n = *n < left ? *n : left;
-    return r->embeds ? r->embeds + (size_t)(rows + skip) * (size_t)r->embed_size : NULL;
-}
-
 bool request_needs_all_rows(const struct request *r) {
     return r->sampling.prompt_logprobs || r->pooling == POOLING_MEAN || r->pooling == POOLING_CLS;
 }

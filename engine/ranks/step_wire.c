@@ -23,13 +23,15 @@ size_t step_wire_max_bytes(const struct step_limits *l, const struct model_confi
                             .masks = l->max_rows,
                             .has_masks = true,
                             .has_types = l->has_types,
+                            .embeds = l->embed_size > 0 ? l->max_tokens : 0,
+                            .embed_size = l->embed_size,
                             .groups = model->num_groups};
     for (int g = 0; g < c.groups; g++)
         c.blocks[g] = l->max_seqs * ((l->max_context + block_size - 1) / block_size);
     return step_layout(&c, model->vocab, sizeof(struct wire), NULL, &arrays);
 }
 
-size_t step_wire_write(void *dst, const struct step *s, int vocab) {
+size_t step_wire_write(void *dst, const struct step *s, const struct model_config *model) {
     struct wire w = {.counts = {.tokens = s->num_tokens,
                                 .seqs = s->num_seqs,
                                 .rows = s->num_rows,
@@ -37,20 +39,22 @@ size_t step_wire_write(void *dst, const struct step *s, int vocab) {
                                 .moves = s->num_moves,
                                 .has_masks = s->masks != NULL,
                                 .has_types = s->types != NULL,
+                                .embeds = s->num_embeds,
+                                .embed_size = s->num_embeds > 0 ? model->hidden : 0,
                                 .groups = s->num_groups},
                      .num_decode = s->num_decode,
                      .max_query_len = s->max_query_len,
                      .max_context_len = s->max_context_len,
                      .seq = s->seq};
     struct step_arrays a;
-    size_t words = step_mask_words(vocab);
+    size_t words = step_mask_words(model->vocab);
     for (int g = 0; g < s->num_groups; g++)
         w.counts.blocks[g] = s->groups[g].block_start[s->num_seqs];
     if (s->masks_wait)
         s->masks_wait(s->masks_arg);
     for (int i = 0; s->masks && i < s->num_rows; i++)
         w.counts.masks += s->masks[i] != NULL;
-    w.bytes = step_layout(&w.counts, vocab, sizeof w, dst, &a);
+    w.bytes = step_layout(&w.counts, model->vocab, sizeof w, dst, &a);
     memcpy(dst, &w, sizeof w);
 #define COPY(to, from, count)                                                                                \
     if ((count) > 0)                                                                                         \
@@ -68,6 +72,8 @@ size_t step_wire_write(void *dst, const struct step *s, int vocab) {
     COPY(a.moves, s->moves, s->num_moves);
     COPY(a.rows, s->rows, s->num_rows);
     COPY(a.entries, s->entries, s->num_entries);
+    COPY(a.embed_rows, s->embed_rows, s->num_embeds);
+    COPY(a.embeds, s->embeds, (size_t)s->num_embeds * (size_t)model->hidden);
     for (int i = 0, n = 0; s->masks && i < s->num_rows; i++) { // in place of a pointer 1 + its number, or 0
         uintptr_t number = 0;
         if (s->masks[i]) {
@@ -146,6 +152,8 @@ static bool is_sound(const struct wire *w, const struct step_arrays *p, const st
         ok &= is_within(row->row, T - 1) && row->target < vocab && row->num_logprobs <= MAX_TOP_LOGPROBS &&
               is_within(row->entry_end, c->entries) && is_within(row->entry_start, row->entry_end);
     }
+    for (int e = 0; e < c->embeds; e++)
+        ok &= is_within(p->embed_rows[e], T - 1) && (e == 0 || p->embed_rows[e] > p->embed_rows[e - 1]);
     for (int e = 0; e < c->entries; e++)
         ok &= is_within(p->entries[e].token, vocab - 1);
     return ok;
@@ -162,8 +170,10 @@ enum status step_wire_read(void *src, size_t bytes, const struct step_limits *l,
     memcpy(&w, src, sizeof w);
     if (!is_within(c->tokens, l->max_tokens) || !is_within(c->seqs, l->max_seqs) ||
         !is_within(w.num_decode, c->seqs) || !is_within(c->rows, l->max_rows) || c->entries < 0 ||
-        !is_within(c->masks, c->rows) || c->groups != model->num_groups ||
-        !is_within(c->moves, l->num_blocks) || !are_counts(c->blocks, c->groups) || w.bytes != bytes ||
+        !is_within(c->masks, c->rows) || !is_within(c->embeds, c->tokens) ||
+        c->embed_size != (c->embeds > 0 ? l->embed_size : 0) || (c->embeds > 0 && c->embed_size == 0) ||
+        c->groups != model->num_groups || !is_within(c->moves, l->num_blocks) ||
+        !are_counts(c->blocks, c->groups) || w.bytes != bytes ||
         step_layout(c, model->vocab, sizeof w, src, &a) != bytes)
         return err_set(err, STATUS_DEVICE, "a step of %d tokens in %zu bytes is not within the limits",
                        c->tokens, bytes);

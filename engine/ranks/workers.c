@@ -30,7 +30,7 @@ void workers_destroy(struct workers *w) {
 void workers_send_step(struct workers *w, const struct step *step) {
     unsigned char *buffer = w->buffer[w->num++ % MAX_STEPS_AHEAD];
     if (processes_wait_sent(w->processes) == STATUS_OK)
-        (void)processes_send_step(w->processes, buffer, step_wire_write(buffer, step, w->model->vocab));
+        (void)processes_send_step(w->processes, buffer, step_wire_write(buffer, step, w->model));
 }
 
 void workers_stop(struct workers *w) { (void)processes_send_step(w->processes, w->buffer[0], 0); }

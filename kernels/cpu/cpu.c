@@ -361,25 +361,38 @@ static int32_t token_of(const struct device *dev, const struct step *step, int t
     return id < 0 ? before->ids[-1 - id] : id;
 }
 
+// Row t of the residual stream, of its token's row of the table or of its own.
+static inline void embed_row(const struct embed *job, int t, const float *own) {
+    const struct model *m = job->model;
+    int D = job->dev->model.hidden;
+    float *row = job->dev->resid + (size_t)t * (size_t)D, scale = model_scale(job->dev->model.embed_scale);
+    if (own)
+        memcpy(row, own, (size_t)D * sizeof *row);
+    else
+        cpu_embedding_row(row, m->embed, token_of(job->dev, job->step, t));
+    for (int i = 0; scale != 1 && i < D; i++)
+        row[i] *= scale;
+    if (m->types)
+        add_row(row, m->types, job->step->types ? job->step->types[t] : 0, D);
+    if (m->positions)
+        add_row(row, m->positions, job->step->positions[t], D);
+    if (m->embed_norm)
+        device_norm(job->dev, row, row, m->embed_norm, 0, D);
+}
+
 static void embed_worker(void *ctx, int thread, int num_threads) {
     const struct embed *job = ctx;
-    const struct model *m = job->model;
-    int begin, end;
-    pool_partition(job->step->num_tokens, thread, num_threads, &begin, &end);
-    for (int t = begin; t < end; t++) {
-        int32_t id = token_of(job->dev, job->step, t);
-        int D = job->dev->model.hidden;
-        float *row = job->dev->resid + (size_t)t * (size_t)D,
-              scale = model_scale(job->dev->model.embed_scale);
-        cpu_embedding_row(row, m->embed, id);
-        for (int i = 0; scale != 1 && i < D; i++)
-            row[i] *= scale;
-        if (m->types)
-            add_row(row, m->types, job->step->types ? job->step->types[t] : 0, D);
-        if (m->positions)
-            add_row(row, m->positions, job->step->positions[t], D);
-        if (m->embed_norm)
-            device_norm(job->dev, row, row, m->embed_norm, 0, D);
+    const struct step *step = job->step;
+    int begin, end, e = 0;
+    pool_partition(step->num_tokens, thread, num_threads, &begin, &end);
+    while (e < step->num_embeds && step->embed_rows[e] < begin)
+        e++;
+    for (int t = begin; t < end; e++) {
+        int stop = e < step->num_embeds && step->embed_rows[e] < end ? step->embed_rows[e] : end;
+        for (; t < stop; t++)
+            embed_row(job, t, NULL);
+        if (t < end)
+            embed_row(job, t++, step->embeds + (size_t)e * (size_t)job->dev->model.hidden);
     }
 }
 

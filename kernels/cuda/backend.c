@@ -109,6 +109,7 @@ static void cuda_close(struct device *dev) {
     for (int i = 0; i < 2; i++) {
         struct cuda_result *r = &dev->result[i];
         rt_free_host(dev->rt, dev->upload[i]);
+        rt_free_host(dev->rt, dev->own_embeds.host[i]);
         rt_free_host(dev->rt, r->ids);
         rt_free_host(dev->rt, r->top_ids);
         rt_free_host(dev->rt, r->top_logprobs);

@@ -139,6 +139,12 @@ static size_t results_bytes(const struct device *dev) {
     return (size_t)dev->max_rows * row + sizeof(struct expert_counts);
 }
 
+// Elements of the embeddings that rows bring, each with the number of its row.
+static size_t own_embed_elements(const struct device *dev) {
+    size_t size = (size_t)dev->limits.embed_size;
+    return size > 0 ? (size_t)dev->limits.max_tokens * (size + 1) : 0;
+}
+
 static void alloc_arena(struct device *dev, struct cuda_arena *a) {
     int R = dev->max_rows;
     alloc_activations(dev, a);
@@ -166,6 +172,8 @@ static void alloc_arena(struct device *dev, struct cuda_arena *a) {
     work_inputs(&dev->work_config, &dev->inputs, inputs);
     dev->staging = arena_alloc(a, dev->upload_bytes, 1);
     dev->inputs.upload = dev->staging;
+    if (own_embed_elements(dev) > 0)
+        dev->own_embeds.device = arena_alloc(a, own_embed_elements(dev), sizeof(float));
     // In one piece, so that the first six come back in one copy.
     dev->ids = arena_alloc(a, results_bytes(dev), 1);
     dev->logprob = dev->ids ? (float *)(void *)(dev->ids + R) : NULL;
@@ -184,8 +192,8 @@ static size_t host_bytes(const struct device *dev) {
                  (dev->limits.keep_hidden ? D * sizeof(float) : 0);
     for (int i = 0; i < dev->model.num_ropes; i++)
         rope = rope_elements(dev, i) > rope ? rope_elements(dev, i) : rope;
-    return 2 * (dev->upload_bytes + results_bytes(dev) + R * row) + 2 * rope * sizeof(float) +
-           V * sizeof *dev->seen;
+    return 2 * (dev->upload_bytes + results_bytes(dev) + R * row + own_embed_elements(dev) * sizeof(float)) +
+           2 * rope * sizeof(float) + V * sizeof *dev->seen;
 }
 
 static bool alloc_host(struct device *dev) {
@@ -194,6 +202,9 @@ static bool alloc_host(struct device *dev) {
     for (int i = 0; i < 2; i++) {
         struct cuda_result *r = &dev->result[i];
         ok &= (dev->upload[i] = rt_alloc_host(dev->rt, dev->upload_bytes)) != NULL;
+        if (own_embed_elements(dev) > 0)
+            ok &= (dev->own_embeds.host[i] =
+                       rt_alloc_host(dev->rt, own_embed_elements(dev) * sizeof(float))) != NULL;
         ok &= (r->ids = rt_alloc_host(dev->rt, results_bytes(dev))) != NULL;
         ok &= (r->top_ids = rt_alloc_host(dev->rt, R * MAX_TOP_LOGPROBS * sizeof *r->top_ids)) != NULL;
         ok &= (r->top_logprobs = rt_alloc_host(dev->rt, R * MAX_TOP_LOGPROBS * sizeof *r->top_logprobs)) !=

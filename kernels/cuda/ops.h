@@ -61,6 +61,15 @@ struct cuda_embed {
 };
 void cuda_embed(struct rt *rt, const struct cuda_embed *a);
 
+// Rows that bring embeddings of their own, in place of those that cuda_embed() gave them.
+struct cuda_embed_own {
+    struct cuda_embed all;
+    const int32_t *embed_rows; // (num) of `all`
+    const float *embeds;       // (num, hidden)
+    int num;
+};
+void cuda_embed_own(struct rt *rt, const struct cuda_embed_own *a);
+
 // The embedding of a token for each layer, by pieces of n: x = (norm(x * factor) + row * own_factor) * sqrt(0.5).
 struct cuda_embed_layers {
     const int32_t *ids, *sampled; // as in struct cuda_embed

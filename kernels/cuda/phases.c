@@ -5,6 +5,7 @@
 #include "minmax.h"
 
 #include <math.h>
+#include <string.h>
 
 static void embed_layers(struct device *dev, const struct model *model) {
     struct cuda_embed_layers a = {.ids = dev->inputs.ids,
@@ -36,8 +37,23 @@ static void normalise_in_place(struct device *dev, float *x, const struct weight
     cuda_norm(dev->rt, &a);
 }
 
+// The embeddings that rows bring, through memory of the step's own: copies read it while the next step is filled.
+static void embed_own(struct device *dev, const struct cuda_embed *all, const struct step *step) {
+    size_t n = (size_t)step->num_embeds, values = n * (size_t)dev->model.hidden;
+    float *host = dev->own_embeds.host[dev->num_begun & 1];
+    int32_t *rows = (int32_t *)(void *)(host + values);
+    memcpy(host, step->embeds, values * sizeof *host);
+    memcpy(rows, step->embed_rows, n * sizeof *rows);
+    rt_upload(dev->rt, dev->own_embeds.device, host, (values + n) * sizeof *host);
+    cuda_embed_own(dev->rt,
+                   &(struct cuda_embed_own){
+                       .all = *all,
+                       .embed_rows = (const int32_t *)(const void *)(dev->own_embeds.device + values),
+                       .embeds = dev->own_embeds.device,
+                       .num = step->num_embeds});
+}
+
 void cuda_phase_embed(struct device *dev, const struct model *model, const struct step *step) {
-    (void)step;
     struct cuda_embed a = {.ids = dev->inputs.ids,
                            .sampled = dev->ids,
                            .table = model->embed->table,
@@ -52,6 +68,8 @@ void cuda_phase_embed(struct device *dev, const struct model *model, const struc
                            .types = dev->limits.has_types ? dev->inputs.types : NULL,
                            .positions = dev->inputs.positions};
     cuda_embed(dev->rt, &a);
+    if (step->num_embeds > 0)
+        embed_own(dev, &a, step);
     if (model->embed_norm)
         normalise_in_place(dev, dev->resid, model->embed_norm, a.rows);
     if (dev->model.layer_embed > 0)

@@ -23,6 +23,27 @@ KD_FN float table_element(const void *table, enum dtype dtype, int row, int n, i
     return e.min ? kd_add(v, -kd_mul(kd_half_to_float(e.dmin), (float)e.min)) : v;
 }
 
+__global__ void __launch_bounds__(ROW_THREADS) embed_own_rows(struct cuda_embed_own a) {
+    kd_grid_release();
+    kd_grid_wait();
+    int row = a.embed_rows[blockIdx.x], n = a.all.hidden;
+    const float *from = a.embeds + (size_t)blockIdx.x * (size_t)n;
+    float *y = a.all.resid + (size_t)row * (size_t)n;
+    const float *type = a.all.type_table, *position = a.all.position_table;
+    if (type && a.all.types)
+        type += (size_t)a.all.types[row] * (size_t)n;
+    if (position)
+        position += (size_t)a.all.positions[row] * (size_t)n;
+    for (int i = (int)threadIdx.x; i < n; i += ROW_THREADS) {
+        float v = kd_mul(from[i], a.all.factor);
+        if (type)
+            v = kd_add(v, type[i]);
+        if (position)
+            v = kd_add(v, position[i]);
+        y[i] = v;
+    }
+}
+
 __global__ void __launch_bounds__(ROW_THREADS) embed_rows(struct cuda_embed a) {
     kd_grid_release();
     kd_grid_wait();
@@ -375,6 +396,11 @@ void cuda_add(struct rt *rt, const struct cuda_add *a) {
 void cuda_embed(struct rt *rt, const struct cuda_embed *a) {
     if (a->rows > 0)
         rt_launch(rt, embed_rows, rt_grid_of(a->rows, 1, ROW_THREADS, 0), *a);
+}
+
+void cuda_embed_own(struct rt *rt, const struct cuda_embed_own *a) {
+    if (a->num > 0)
+        rt_launch(rt, embed_own_rows, rt_grid_of(a->num, 1, ROW_THREADS, 0), *a);
 }
 
 void cuda_embed_layers(struct rt *rt, const struct cuda_embed_layers *a) {

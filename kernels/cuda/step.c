@@ -8,9 +8,10 @@
 // Only steps in which every sequence decodes and is sampled become graphs: they come by the thousand, and
 // launching bounds their kernels.
 static bool suits_graph(const struct device *dev, const struct step *step) {
-    return dev->max_graphs > 0 && !dev->limits.keep_logits && !dev->limits.keep_hidden && !dev->exact &&
-           step->num_decode == step->num_seqs && step->num_rows == step->num_tokens &&
-           step->num_tokens == step->num_seqs && work_graph_rows(step->num_tokens) > 0;
+    return dev->max_graphs > 0 && step->num_embeds == 0 && !dev->limits.keep_logits &&
+           !dev->limits.keep_hidden && !dev->exact && step->num_decode == step->num_seqs &&
+           step->num_rows == step->num_tokens && step->num_tokens == step->num_seqs &&
+           work_graph_rows(step->num_tokens) > 0;
 }
 
 static int power_of_two(int n) {
@@ -111,6 +112,9 @@ static void check_step(const struct device *dev, const struct step *step) {
         for (int g = 0; g < step->num_groups; g++)
             CHECK(step->groups[g].slots[t] < (int64_t)l->num_blocks * dev->block_size);
     }
+    CHECK(step->num_embeds == 0 || l->embed_size == dev->model.hidden);
+    for (int e = 0; e < step->num_embeds; e++)
+        CHECK(step->embed_rows[e] >= 0 && step->embed_rows[e] < step->num_tokens);
     for (int r = 0; r < step->num_rows; r++) {
         const struct logits_row *row = &step->rows[r];
         CHECK(row->row >= 0 && row->row < step->num_tokens && row->target < dev->model.vocab);

@@ -366,11 +366,15 @@ static void cut_gates(struct device *dev, const struct layer *layer, float *x) {
 static void ref_embed(struct device *dev, const struct model *model, const struct step *step) {
     const struct weight *table = model->embed;
     int D = dev->model.hidden;
-    for (int t = 0; t < step->num_tokens; t++) {
-        int32_t id = token_of(dev, table, step, t);
+    for (int t = 0, e = 0; t < step->num_tokens; t++) {
+        const float *own = NULL;
+        if (e < step->num_embeds && step->embed_rows[e] == t)
+            own = step->embeds + (size_t)e++ * (size_t)D;
+        int32_t id = own ? 0 : token_of(dev, table, step, t);
         float *row = dev->resid + (size_t)t * (size_t)D;
         for (int i = 0; i < D; i++) {
-            row[i] = ref_element(&table->part[0], id, i) * model_scale(dev->model.embed_scale);
+            row[i] =
+                (own ? own[i] : ref_element(&table->part[0], id, i)) * model_scale(dev->model.embed_scale);
             if (model->types)
                 row[i] += ref_element(&model->types->part[0], step->types ? step->types[t] : 0, i);
             if (model->positions)

@@ -80,7 +80,8 @@ void setup_service(const struct config *c, const struct engine_info *info, struc
                   .max_model_len = info->max_model_len,
                   .whole = model_is_bidirectional(&info->model),
                   .depth = info->depth,
-                  .async = info->async},
+                  .async = info->async,
+                  .embed_size = info->embed_size},
         .max_chunk = chunk > 64  ? chunk
                      : most < 64 ? most
                                  : 64,

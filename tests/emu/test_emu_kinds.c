@@ -3,6 +3,7 @@
 #include "beside_ref.h"
 
 #include "../../kernels/cuda/device.h"
+#include "embeds_case.h"
 
 // Layers of three attn_specs and two ffn_specs, whose pages are those of two groups.
 TEST(test_mixed_specs) {
@@ -357,6 +358,10 @@ TEST(test_refused_specs) {
         assert_non_null(strstr(err.msg, words[i]));
         fixture_free(f);
     }
+}
+
+TEST(test_embeds) {
+    check_embeds_of_all((struct setup){&backend_cuda, NULL, 1, 16, DTYPE_F16});
 }
 
 int main(void) { return run_all_tests(NULL, NULL); }

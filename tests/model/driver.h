@@ -39,7 +39,7 @@ struct driver_config {
     const char *path, *device, *variant, *kv_dtype;
     int threads, ranks, stages, depth, block_size, num_blocks, max_running, max_step_tokens, max_chunk,
         max_model_len;
-    bool no_cache, keep_logits, exact;
+    bool no_cache, keep_logits, exact, prompt_embeds;
     int max_loras;
     struct processes *processes;
 };
@@ -64,6 +64,7 @@ static inline void driver_open(struct driver *d, const struct driver_config *c) 
         .prefix_caching = !c->no_cache,
         .keep_logits = c->keep_logits,
         .exact = c->exact,
+        .prompt_embeds = c->prompt_embeds,
         .max_loras = c->max_loras,
         .max_lora_rank = 64,
         .processes = c->processes,
@@ -82,6 +83,7 @@ static inline void driver_open(struct driver *d, const struct driver_config *c) 
         .max_model_len = info->max_model_len,
         .depth = info->depth,
         .async = info->async,
+        .embed_size = info->embed_size,
     };
     if (!(d->sched = sched_open(&sched, engine_kv(d->engine), &err)))
         fail_msg("sched_open: %s", err.msg);

@@ -216,10 +216,21 @@ ROWS = [
     (POLICY, "    if (drafts > 0 && !whole)", "    if (drafts > 0)", "test_simulator"),  # drafts take the room of a span
     (POLICY, "        if (n == 0 || outstanding + kv_missing(", "        if (outstanding + kv_missing(", "test_simulator"),  # one starts with no token
     (SCHED, "config->max_step_tokens - config->max_running + 1, end", "config->max_step_tokens + 1, end", "test_simulator"),  # a span for which there is never room
-    (REQUEST, "        rows += r->seq.spans[i].len;\n    int skip", "        rows += i;\n    int skip", "test_spans"),  # rows of another span
+    ("include/request.h", "        row += spans[i].len;\n", "        row += i;\n", "test_spans"),  # rows of another span
     (REQUEST, "p->sampling.mirostat_tau <= 0 && p->num_spans == 0)", "p->sampling.mirostat_tau <= 0)", "test_spans"),  # a draft model reads placeholders
     (RECORD, "        s->whole = number(c, 0, 1) != 0;\n        s->hash.lo = number64(c);", "        s->whole = number(c, 0, 1) != 0;\n        number64(c);",
              "test_spans"),  # replayed with half of a hash
+    (BATCH, "            v->embed_rows[E++] = t + at + i - item->first;", "            v->embed_rows[E++] = 0 * t + at + i - item->first;",
+            "test_batch"),  # rows of the step's first item
+    (BATCH, "        at = at > seq->spans[s].first ? at : seq->spans[s].first;\n", "        at = seq->spans[s].first;\n", "test_batch"),  # a chunk begins with all of the span
+    ("engine/step_layout.c", "    step->num_embeds = c->embeds;\n", "", "test_embeds"),  # no row brings an embedding
+    ("engine/settings.c", "if (!wanted || model->layer_embed == 0)", "if (true)", "test_embeds"),  # half of the embeddings of a token
+    ("engine/ranks/step_wire.c", " && (e == 0 || p->embed_rows[e] > p->embed_rows[e - 1]);", ";", "test_comm_processes"),  # two embeddings of a row
+    ("engine/ranks/step_wire.c", "    COPY(a.embeds, s->embeds, (size_t)s->num_embeds * (size_t)model->hidden);\n", "", "test_comm_processes"),  # embeddings stay behind
+    ("kernels/cpu/cpu.c", "    while (e < step->num_embeds && step->embed_rows[e] < begin)\n        e++;\n", "", "test_embeds"),  # a thread begins with another's
+    ("kernels/cpu/cpu.c", "embed_row(job, t++, step->embeds + (size_t)e *", "embed_row(job, t++, step->embeds + 0 *", "test_layers"),  # all bring the first
+    (CUDA % "rows.cu", "        float v = kd_mul(from[i], a.all.factor);", "        float v = from[i];", "test_emu_kinds"),  # what a row brings is not scaled
+    (CUDA % "step.c", "dev->max_graphs > 0 && step->num_embeds == 0 &&", "dev->max_graphs > 0 &&", "test_emu_embeds"),  # a CUDA graph looks the ids up
     # ---- a plan as a step
     (BATCH, "    if (plan->num_moves > 0)\n        memcpy(v.moves, plan->moves, (size_t)plan->num_moves * sizeof *v.moves);\n", "",
             "test_batch"),  # a step without the moves of its plan

@@ -2,7 +2,9 @@
 // states, copies of pages, masks that are computed meanwhile. ref against cpu by tolerance, cpu by memcmp.
 #include "compare.h"
 #include "device.h"
+#include "embeds_case.h"
 #include "rope.h"
+#include "variants.h"
 
 static const struct backend_ops *const backends[] = {&backend_ref, &backend_cpu};
 static const int block_sizes[] = {16, 32, 48, 64, 80, 128};
@@ -305,6 +307,12 @@ TEST(test_moves) {
         instance_close(in);
     }
     fixture_free(f);
+}
+
+TEST(test_embeds) {
+    check_embeds_of_all((struct setup){&backend_ref, NULL, 1, 16, DTYPE_F32});
+    for (size_t v = 0; v < sizeof variants / sizeof *variants; v++)
+        check_embeds_of_all((struct setup){&backend_cpu, variants[v], 1 + (int)v % 3, 16, DTYPE_F16});
 }
 
 struct late_masks {

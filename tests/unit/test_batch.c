@@ -87,6 +87,55 @@ TEST(test_groups) {
     kv_destroy(&kv);
 }
 
+// Of a chunk the rows of its spans bring embeddings: of two spans, one of which it cuts; of the other item's none.
+TEST(test_embeds) {
+    enum { D = 3, ROWS = 12 };
+    const struct kv_config config = {.num_blocks = 4, .block_size = BS, .num_groups = 1, .share = true};
+    const struct step_limits limits = {.max_tokens = 32,
+                                       .max_seqs = 4,
+                                       .max_rows = 32,
+                                       .max_context = LEN,
+                                       .num_blocks = 4,
+                                       .embed_size = D};
+    const struct kv_span spans[] = {{.first = 2, .len = 3}, {.first = 6, .len = 4}, {.first = 11, .len = 5}};
+    float embeds[ROWS * D];
+    token_id prompt[20] = {0};
+    for (int i = 0; i < ROWS * D; i++)
+        embeds[i] = (float)i;
+    struct request_params p = {.prompt = prompt,
+                               .num_prompt = 20,
+                               .max_output = 1,
+                               .sampling = {.repetition_penalty = 1, .logprobs = -1},
+                               .spans = spans,
+                               .num_spans = 3,
+                               .embeds = embeds,
+                               .embed_size = D};
+    struct kv_cache kv;
+    struct batch b;
+    assert_int_equal(kv_init(&kv, &config), STATUS_OK);
+    assert_int_equal(batch_init(&b, &limits, VOCAB, &config), STATUS_OK);
+    struct request *r1 = make_request(5), *r2 = request_new(&p, BS);
+    assert_true(kv_grow(&kv, &r1->seq, 5) && kv_grow(&kv, &r2->seq, 20));
+    struct plan_item items[] = {{.req = r1, .first = 0, .num_new = 5, .first_logit = 5},
+                                {.req = r2, .first = 3, .num_new = 9, .first_logit = 9}};
+    struct plan plan = {.id = 1, .items = items, .num_items = 2, .num_tokens = 14};
+    static const int rows[] = {5, 6, 8, 9, 10, 11, 13}, from[] = {1, 2, 3, 4, 5, 6, 7};
+    batch_fill(&b, &plan, &kv, NULL, NULL);
+    assert_int_equal(b.step.num_embeds, 7);
+    for (int e = 0; e < 7; e++) {
+        assert_int_equal(b.step.embed_rows[e], rows[e]);
+        assert_memory_equal(b.step.embeds + (ptrdiff_t)e * D, embeds + (ptrdiff_t)from[e] * D,
+                            D * sizeof *embeds);
+    }
+    items[1].first = 16, items[1].num_new = 4, items[1].first_logit = 4; // behind them
+    batch_fill(&b, &plan, &kv, NULL, NULL);
+    assert_true(b.step.num_embeds == 0 && !b.step.embeds && !b.step.embed_rows);
+    request_free(r1);
+    request_free(r2);
+    batch_destroy(&b);
+    kv_destroy(&kv);
+}
+
 // Rows behind a draft that is wrong say nothing, not even that they failed.
 TEST(test_outcome) {
     const struct kv_config config = {.num_blocks = 4, .block_size = BS, .num_groups = 1, .share = true};

@@ -205,10 +205,18 @@ static void fill_mask(void *arg) { *(uint32_t *)arg = 1; }
 
 TEST(test_step_wire) {
     enum { VOCAB = 70, T = 5, S = 2, R = 3 };
-    const struct step_limits limits = {
-        .max_tokens = 8, .max_seqs = 4, .max_rows = 8, .max_context = 64, .num_blocks = 8, .has_types = true};
-    struct model_config model = {
-        .vocab = VOCAB, .token_types = 2, .num_groups = 2, .groups = {{KV_FULL, 0, 1}, {KV_WINDOW, 48, 1}}};
+    const struct step_limits limits = {.max_tokens = 8,
+                                       .max_seqs = 4,
+                                       .max_rows = 8,
+                                       .max_context = 64,
+                                       .num_blocks = 8,
+                                       .has_types = true,
+                                       .embed_size = 3};
+    struct model_config model = {.vocab = VOCAB,
+                                 .hidden = 3,
+                                 .token_types = 2,
+                                 .num_groups = 2,
+                                 .groups = {{KV_FULL, 0, 1}, {KV_WINDOW, 48, 1}}};
     int32_t ids[T] = {3, -1, 5, 6, 7}, positions[T] = {9, 0, 1, 2, 3}, types[T] = {0, 0, 1, 1, 1},
             starts[S + 1] = {0, 1, 5}, context[S] = {10, 4}, block_start[S + 1] = {0, 1, 2},
             blocks[S] = {7, 2}, window_start[S + 1] = {0, 2, 3}, window_blocks[3] = {0, 5, 6};
@@ -216,6 +224,8 @@ TEST(test_step_wire) {
     struct kv_move moves[2] = {{3, 4}, {7, 1}};
     struct logits_row rows[R] = {{.row = 0, .seed = 9}, {.row = 3, .target = 4}, {.row = 4, .entry_end = 1}};
     struct logit_entry entries[1] = {{.token = 8, .div = 2}};
+    int32_t embed_rows[T + 1] = {0, 3, 4, 5, 6, 7}; // of which the step has two
+    const float embeds[4 * (T + 1)] = {1, 2, 3, 4, 5, 6};
     uint32_t bits[3] = {0, 2, 3}; // the first word comes late
     const uint32_t *masks[R] = {NULL, bits, NULL};
     struct step out,
@@ -239,12 +249,15 @@ TEST(test_step_wire) {
                 .rows = rows,
                 .entries = entries,
                 .masks = masks,
+                .num_embeds = 2,
+                .embed_rows = embed_rows,
+                .embeds = embeds,
                 .masks_wait = fill_mask,
                 .masks_arg = bits};
     struct err err = {0};
     size_t most = step_wire_max_bytes(&limits, &model, 16, 10);
     void *buffer = aligned_alloc(64, most);
-    size_t bytes = step_wire_write(buffer, &step, VOCAB);
+    size_t bytes = step_wire_write(buffer, &step, &model);
     assert_true(bytes <= most && bytes % 64 == 0);
     assert_int_equal(step_wire_read(buffer, bytes, &limits, &model, 16, &out, &err), STATUS_OK);
     assert_true(out.num_tokens == T && out.num_seqs == S && out.num_decode == 1 && out.num_rows == R);
@@ -263,13 +276,16 @@ TEST(test_step_wire) {
     assert_memory_equal(out.groups[1].block_ids, window_blocks, sizeof window_blocks);
     assert_memory_equal(out.moves, moves, sizeof moves);
     assert_memory_equal(out.rows, rows, sizeof rows);
+    assert_int_equal(out.num_embeds, 2);
+    assert_memory_equal(out.embed_rows, embed_rows, 2 * sizeof *embed_rows);
+    assert_memory_equal(out.embeds, embeds, 2 * 3 * sizeof *embeds);
     assert_memory_equal(out.entries, entries, sizeof entries);
     assert_true(out.masks && !out.masks[0] && out.masks[1] && !out.masks[2]);
     assert_memory_equal(out.masks[1], ((uint32_t[]){1, 2, 3}), sizeof bits);
     // Bytes beyond the limits, or not whole, are no step.
     const struct step_limits small = {
         .max_tokens = 4, .max_seqs = 4, .max_rows = 8, .max_context = 64, .num_blocks = 8, .has_types = true};
-    bytes = step_wire_write(buffer, &step, VOCAB);
+    bytes = step_wire_write(buffer, &step, &model);
     assert_int_equal(step_wire_read(buffer, bytes, &small, &model, 16, &out, &err), STATUS_DEVICE);
     assert_int_equal(step_wire_read(buffer, bytes - 64, &limits, &model, 16, &out, NULL), STATUS_DEVICE);
     assert_int_equal(step_wire_read(buffer, 8, &limits, &model, 16, &out, NULL), STATUS_DEVICE);
@@ -304,6 +320,11 @@ TEST(test_step_wire) {
                  {&rows[2].entry_end, 2},
                  {&rows[2].entry_start, 2},
                  {&entries[0].token, -1},
+                 {&embed_rows[0], -1},
+                 {&embed_rows[1], T},
+                 {&embed_rows[1], 0},
+                 {&model.hidden, 4},
+                 {&step.num_embeds, T + 1},
                  {&step.max_query_len, T + 1},
                  {&step.max_query_len, 3},
                  {&step.max_context_len, 65},
@@ -311,17 +332,17 @@ TEST(test_step_wire) {
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         int32_t right = *cases[i].number;
         *cases[i].number = cases[i].wrong;
-        bytes = step_wire_write(buffer, &step, VOCAB);
+        bytes = step_wire_write(buffer, &step, &model);
         *cases[i].number = right;
         if (step_wire_read(buffer, bytes, &limits, &model, 16, &out, &err) != STATUS_DEVICE)
             fail_msg("case %zu is taken", i);
     }
     slots[4] = 8 * 16;
-    bytes = step_wire_write(buffer, &step, VOCAB);
+    bytes = step_wire_write(buffer, &step, &model);
     assert_int_equal(step_wire_read(buffer, bytes, &limits, &model, 16, &out, NULL), STATUS_DEVICE);
     slots[4] = -1; // padding
     window_slots[0] = -2;
-    bytes = step_wire_write(buffer, &step, VOCAB);
+    bytes = step_wire_write(buffer, &step, &model);
     assert_int_equal(step_wire_read(buffer, bytes, &limits, &model, 16, &out, NULL), STATUS_DEVICE);
     window_slots[0] = 89;
     // A state has one page of each sequence and no slots; and the model says how many groups there are.
@@ -329,21 +350,21 @@ TEST(test_step_wire) {
     const struct step_group window = step.groups[1];
     model.groups[1].kind = KV_STATE;
     step.groups[1] = (struct step_group){no_slots, (const int32_t[]){0, 1, 2}, window_blocks};
-    bytes = step_wire_write(buffer, &step, VOCAB);
+    bytes = step_wire_write(buffer, &step, &model);
     assert_int_equal(step_wire_read(buffer, bytes, &limits, &model, 16, &out, &err), STATUS_OK);
     step.groups[1].slots = window_slots;
-    bytes = step_wire_write(buffer, &step, VOCAB);
+    bytes = step_wire_write(buffer, &step, &model);
     assert_int_equal(step_wire_read(buffer, bytes, &limits, &model, 16, &out, NULL), STATUS_DEVICE);
     step.groups[1] = (struct step_group){no_slots, window_start, window_blocks};
-    bytes = step_wire_write(buffer, &step, VOCAB);
+    bytes = step_wire_write(buffer, &step, &model);
     assert_int_equal(step_wire_read(buffer, bytes, &limits, &model, 16, &out, NULL), STATUS_DEVICE);
     step.groups[1] = window;
     model.groups[1].kind = KV_WINDOW;
     step.num_groups = 1;
-    bytes = step_wire_write(buffer, &step, VOCAB);
+    bytes = step_wire_write(buffer, &step, &model);
     assert_int_equal(step_wire_read(buffer, bytes, &limits, &model, 16, &out, NULL), STATUS_DEVICE);
     step.num_groups = 2;
-    bytes = step_wire_write(buffer, &step, VOCAB);
+    bytes = step_wire_write(buffer, &step, &model);
     assert_int_equal(step_wire_read(buffer, bytes, &limits, &model, 16, &out, &err), STATUS_OK);
     free(buffer);
 }

@@ -1,0 +1,38 @@
+// Embeddings that requests bring, through the engine and the emulated module: one device, ranks and stages.
+#include "brought_embeds.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+static char path[] = "/tmp/quire-embeds-XXXXXX";
+
+static void test_engine(void **state) {
+    (void)state;
+    struct driver_config c = {.path = path, .device = "cuda", .max_step_tokens = 256};
+    brought_check(c, "one device");
+    brought_check_last(c);
+    c.exact = true, c.max_step_tokens = 64, c.max_chunk = 3, c.num_blocks = 10, c.max_model_len = 112;
+    assert_true(brought_check(c, "exact, in chunks, preempted") > 0);
+}
+
+static void test_ranks_and_stages(void **state) {
+    (void)state;
+    brought_check((struct driver_config){.path = path, .device = "cuda", .max_step_tokens = 256, .ranks = 2},
+                  "ranks");
+    brought_check(
+        (struct driver_config){
+            .path = path, .device = "cuda", .max_step_tokens = 256, .stages = 2, .exact = true},
+        "stages");
+}
+
+int main(void) {
+    setenv("QUIRE_CUDA_MODULE", QUIRE_EMULATED, 1);
+    random_shape.hidden = 128, random_shape.head_dim = 16;
+    random_model_write_sized(&(struct random_model){.matrices = {DTYPE_BF16}, .num_types = 1}, 8, 2, 256,
+                             path);
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_engine),
+                                       cmocka_unit_test(test_ranks_and_stages)};
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    unlink(path);
+    return failed;
+}

@@ -59,7 +59,7 @@ void record_add(struct record *r, const struct request *q) {
         fprintf(r->log.file, " %d", request_sees_tokens(q));
     if (q->pooling != POOLING_NONE || spans > 0)
         fprintf(r->log.file, " %d", (int)q->pooling);
-    if (spans > 0) // what stands in them decides nothing
+    if (spans > 0) // their contents decide nothing
         fprintf(r->log.file, " %d", spans);
     for (int i = 0; i < spans; i++) {
         const struct kv_span *s = &q->seq.spans[i];

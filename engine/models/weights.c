@@ -229,7 +229,7 @@ struct loader {
     int num_targets;
     const struct model_file *f;
     const struct backend_ops *ops;
-    enum dtype floats; // what float matrices become; DTYPE_COUNT: nothing else
+    enum dtype floats; // type that float matrices become; DTYPE_COUNT: their own
     unsigned char *buf, *converted;
     uint64_t first;       // offset of the tensor that buf begins with; UINT64_MAX: none
     void *part;           // columns of a matrix, where ranks share it; else NULL
@@ -289,7 +289,7 @@ static uint64_t slot_bytes(const struct loader *l, const struct weight_slot *s, 
     return bytes;
 }
 
-// What a tensor of this type is loaded as.
+// The type that a tensor of this type is loaded as.
 static enum dtype loaded_dtype(enum dtype t, enum dtype floats) {
     bool other = floats != DTYPE_COUNT && t != DTYPE_COUNT && dtype_is_float(t);
     return other && (t != DTYPE_FP8 || floats != DTYPE_BF16) ? floats : t;
@@ -340,7 +340,7 @@ static enum status read_part(struct loader *l, const struct row_runs *p, unsigne
     return st;
 }
 
-// What the layer's down matrix is loaded as: it says where its gate and up are cut.
+// The type that the layer's down matrix is loaded as: it says where its gate and up are cut.
 static enum dtype down_dtype(const struct loader *l, const struct weight_slot *s, int layer) {
     if (s->role != WEIGHT_GATE_UP && s->role != WEIGHT_DOWN)
         return DTYPE_F32; // unused for other roles

@@ -192,13 +192,13 @@ static void route_row(const struct device *dev, const struct layer *layer, float
         weights[i] *= layer->expert_scale->vector[experts[i]];
 }
 
-struct route {
+struct expert_route {
     struct device *dev;
     const struct layer *layer;
 };
 
 static void route_worker(void *ctx, int thread, int num_threads) {
-    const struct route *job = ctx;
+    const struct expert_route *job = ctx;
     const struct layer *layer = job->layer;
     struct device *dev = job->dev;
     struct routing *r = &dev->routing;
@@ -267,7 +267,7 @@ void cpu_experts_in(struct device *dev, const struct layer *layer, int num_token
     cpu_matmul(dev, (float *[3]){r->logits}, (int[3]){f->experts}, &x, layer->router);
     if (layer->shared_gate)
         cpu_matmul(dev, (float *[3]){r->gates}, (int[3]){1}, &x, layer->shared_gate);
-    struct route job = {dev, layer};
+    struct expert_route job = {dev, layer};
     pool_run_items(dev->pool, route_worker, &job, num_tokens, (long long)num_tokens * f->experts > 1 << 10);
     if (f->own_norms) // F32 as the router's
         x = cpu_gemm_input(dev, device_ffn_input(dev), num_tokens, NULL, layer->router, layer->expert_norm);

@@ -195,7 +195,7 @@ struct device {
     unsigned char *upload[2]; // host, by parity of the step
     void *staging;            // device
     size_t upload_bytes;
-    struct { // what embeddings that rows bring travel through, values and then rows; with limits.embed_size
+    struct { // embeddings that rows bring travel through these, values and then rows; with limits.embed_size
         float *host[2], *device;
     } own_embeds;
     uint32_t *seen, stamp;

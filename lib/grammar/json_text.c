@@ -397,7 +397,7 @@ static void leave_out_unwritable(struct grammar_builder *b, struct object *o) {
     free(path);
 }
 
-// What stands around members and their keys.
+// Sets the marks around members and their keys.
 static void set_marks(struct grammar_builder *b, struct object *o, enum json_members written) {
     expr blanks = gb_json_blanks(b);
     bool arguments = written == MEMBERS_ARGUMENTS;

@@ -13,7 +13,7 @@ enum { TIMEOUT_MS = 5000, MAX_RESPONSE = 65536, EXIT_UNWELL = 1 };
 static int ask_server(const struct client_url *url) {
     static char body[MAX_RESPONSE + 1];
     const struct client_request request = {.method = "GET", .timeout_ms = TIMEOUT_MS, .total_ms = TIMEOUT_MS};
-    struct client c;
+    struct http_client c;
     struct err err = {0};
     size_t len = 0, got = 1;
     enum status status = client_open(&c, url, &request, &err);

@@ -36,7 +36,7 @@ static enum status ask(const struct config *c, const struct client_url *url, jso
                                      .key = c->api_keys.len ? c->api_keys.items[0] : NULL,
                                      .timeout_ms = TIMEOUT_MS,
                                      .stop = &stop};
-    struct client client;
+    struct http_client client;
     struct buf b = {0};
     char path[1200], chunk[16384];
     size_t got = 1;
@@ -203,7 +203,7 @@ static int watch(const struct config *c, const struct client_url *url) {
     struct screen s;
     struct err err = {0};
     json_t *e;
-    enum status status = ask(c, url, &e, &err); // what cannot be shown at all is said on the usual screen
+    enum status status = ask(c, url, &e, &err); // a first failure is printed on the usual screen
     if (status == STATUS_OK) {
         sigaction(SIGINT, &action, NULL);
         sigaction(SIGTERM, &action, NULL);

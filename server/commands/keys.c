@@ -66,7 +66,7 @@ void keys_reload(struct app *app) {
         log_msg(LOG_INFO, "keys=kept why=\"no file of keys\"");
         return;
     }
-    k->again = k->busy; // what is being read may be older than the signal
+    k->again = k->busy; // the file being read may be older than the signal
     if (k->busy)
         return;
     k->app = app;

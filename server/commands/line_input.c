@@ -16,7 +16,7 @@ void line_input_open(struct line_input *in) {
     if (!lib)
         return;
     if (!setlocale(LC_CTYPE, "") || MB_CUR_MAX == 1)
-        setlocale(LC_CTYPE, "C.UTF-8"); // what we read and write is UTF-8
+        setlocale(LC_CTYPE, "C.UTF-8"); // lines are UTF-8 in any locale
     *(void **)&in->readline = dlsym(lib, "readline");
     *(void **)&in->add_history = dlsym(lib, "add_history");
     if (!in->add_history)

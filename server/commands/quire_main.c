@@ -90,7 +90,7 @@ static int run_together(struct config *config, int (*run)(const struct config *c
         return run(config);
     int rc = processes_index(config->processes) == 0 ? run(config) : local_work(config);
     if (!processes_leave(config->processes) && rc != 0 && rc != EXIT_ENGINE)
-        rc = EXIT_ENGINE; // what it was doing ended because of another process
+        rc = EXIT_ENGINE; // another process ended its work
     return rc;
 }
 

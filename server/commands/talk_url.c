@@ -43,7 +43,7 @@ static enum status ask(struct url_talk *t, const char *path, const json_t *body,
                        bool (*line)(void *arg, const char *text, size_t len, struct err *err), void *arg,
                        struct buf *out, struct err *err) {
     char *text = json_dumps(body, JSON_COMPACT);
-    struct client c;
+    struct http_client c;
     if (!text)
         return err_set(err, STATUS_NOMEM, "out of memory");
     const struct client_request request = {.method = "POST",

@@ -6,7 +6,7 @@
 extern const struct api_form anthropic_form;
 extern const struct dialect anthropic_messages;
 
-// What a body says besides the chat completion that it stands for.
+// The part of a body that a chat completion has no field for.
 struct anthropic_extras {
     bool hides_reasoning;
     bool billing; // a line of Claude Code's was left out of the system prompt

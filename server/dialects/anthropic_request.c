@@ -408,7 +408,8 @@ bool anthropic_rewrite(json_t *chat, const struct served_model *m, const json_t 
     static const char *const same[][2] = {
         {"model", "model"}, {"max_tokens", "max_tokens"}, {"temperature", "temperature"}, {"top_p", "top_p"},
         {"top_k", "top_k"}, {"stream", "stream"},         {"stop_sequences", "stop"}};
-    struct chat_rewrite c = {.model = m, .messages = json_array(), .referenced = json_object(), .role = "system"};
+    struct chat_rewrite c = {
+        .model = m, .messages = json_array(), .referenced = json_object(), .role = "system"};
     const json_t *system = field_get(root, "system");
     bool says_nothing = json_is_string(system) && json_string_length(system) == 0,
          ok = rewrite_set(chat, "messages", c.messages, e);

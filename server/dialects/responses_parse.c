@@ -46,7 +46,7 @@ static const struct field_rule item_rules[] = {
 };
 // clang-format on
 
-// What the response is asked for besides, and is not given.
+// Wishes that are not granted.
 static bool add_wishes(char *list, const struct served_model *m, const json_t *root) {
     const char *verbosity = json_name(json_object_get(json_object_get(root, "text"), "verbosity"));
     const json_t *tools = json_object_get(root, "tools");

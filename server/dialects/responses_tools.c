@@ -27,7 +27,7 @@ bool responses_tool_is_hosted(const char *type) {
 }
 
 // How the client knows the functions that are none for it: {NAME: {"name", "namespace"?, "custom"?}}.
-struct tool_reader {
+struct flat_tools {
     json_t *functions, *foreign;
 };
 
@@ -42,7 +42,7 @@ static json_t *flat_name(const json_t *name, const char *namespace) {
                      : json_incref((json_t *)(uintptr_t)name);
 }
 
-static bool add_function(struct tool_reader *rd, json_t *function, const json_t *tool, const char *namespace,
+static bool add_function(struct flat_tools *rd, json_t *function, const json_t *tool, const char *namespace,
                          const char *param, struct api_error *e) {
     const json_t *name = field_get(tool, "name");
     bool custom = has_type(tool, "custom");
@@ -101,10 +101,10 @@ static json_t *plain_function(const json_t *tool) {
     return function;
 }
 
-static bool read_tool(struct tool_reader *rd, const json_t *tool, const char *namespace, const char *param,
+static bool read_tool(struct flat_tools *rd, const json_t *tool, const char *namespace, const char *param,
                       struct api_error *e);
 
-static bool read_namespace(struct tool_reader *rd, const json_t *tool, const char *param,
+static bool read_namespace(struct flat_tools *rd, const json_t *tool, const char *param,
                            struct api_error *e) {
     const json_t *tools = field_get(tool, "tools");
     const char *name = json_name(field_get(tool, "name"));
@@ -119,7 +119,7 @@ static bool read_namespace(struct tool_reader *rd, const json_t *tool, const cha
     return true;
 }
 
-static bool read_tool(struct tool_reader *rd, const json_t *tool, const char *namespace, const char *param,
+static bool read_tool(struct flat_tools *rd, const json_t *tool, const char *namespace, const char *param,
                       struct api_error *e) {
     const char *type = json_name(field_get(tool, "type"));
     if (!json_is_object(tool) || !type)
@@ -141,7 +141,7 @@ static bool read_tool(struct tool_reader *rd, const json_t *tool, const char *na
 }
 
 json_t *responses_read_tools(const json_t *tools, json_t **foreign, struct api_error *e) {
-    struct tool_reader rd = {json_array(), json_object()};
+    struct flat_tools rd = {json_array(), json_object()};
     bool ok = !tools || json_is_array(tools) ||
               api_fail(e, 400, "invalid_type", "tools", "'tools' must be a list.");
     for (size_t i = 0; ok && i < json_array_size(tools); i++) {

@@ -263,7 +263,7 @@ static void add_text(const struct responses_writer *w, enum responses_item kind,
 
 static void add_arguments(const struct responses_writer *w, const char *text, size_t len) {
     buf_add(&w->s->text, text, len);
-    if (!w->out || w->s->open == ITEM_CUSTOM) // whose text is known when its string has ended
+    if (!w->out || w->s->open == ITEM_CUSTOM) // its text is known when its string has ended
         return;
     struct buf *b = item_event(w, "response.function_call_arguments.delta", false);
     buf_lit(b, ",\"delta\":");

@@ -7,7 +7,7 @@
 enum { MAX_DEPTH = 24, MAX_VISITS = 4000 };
 
 // A walk over the schema of all arguments.
-struct walk {
+struct type_walk {
     const json_t *root;
     int visits; // schemas that may yet be looked at
 };
@@ -54,8 +54,8 @@ static const json_t *anchor_of(const json_t *root, const char *name) {
     return NULL;
 }
 
-// What a reference within the schema stands for. NULL: it is none, or leads out of it.
-static const json_t *target_of(const struct walk *w, const char *ref) {
+// The schema that a reference leads to. NULL: it is none, or leads out of the whole.
+static const json_t *target_of(const struct type_walk *w, const char *ref) {
     const json_t *at = w->root;
     if (!ref || *ref != '#')
         return NULL;
@@ -135,16 +135,16 @@ static unsigned types_meant(const json_t *schema) {
     return types ? types : ARGUMENT_ANY;
 }
 
-static unsigned types_of(struct walk *w, const json_t *schema, int depth);
+static unsigned types_of(struct type_walk *w, const json_t *schema, int depth);
 
-static unsigned types_of_any(struct walk *w, const json_t *list, int depth) {
+static unsigned types_of_any(struct type_walk *w, const json_t *list, int depth) {
     unsigned types = 0;
     for (size_t i = 0; i < json_array_size(list); i++)
         types |= types_of(w, json_array_get(list, i), depth);
     return types ? types : ARGUMENT_ANY;
 }
 
-static unsigned types_of(struct walk *w, const json_t *schema, int depth) {
+static unsigned types_of(struct type_walk *w, const json_t *schema, int depth) {
     const json_t *type = json_object_get(schema, "type"), *values = json_object_get(schema, "enum"),
                  *one = json_object_get(schema, "const"), *all = json_object_get(schema, "allOf"),
                  *target = target_of(w, json_name(json_object_get(schema, "$ref")));
@@ -177,8 +177,8 @@ static unsigned types_of(struct walk *w, const json_t *schema, int depth) {
 
 // ---- members of the whole
 
-// What members that are not named may be; false: nothing speaks of them.
-static bool types_of_others(struct walk *w, const json_t *schema, unsigned *types) {
+// The types of members that are not named; false: no keyword speaks of them.
+static bool types_of_others(struct type_walk *w, const json_t *schema, unsigned *types) {
     const json_t *others = json_object_get(schema, "additionalProperties");
     const char *pattern;
     json_t *v;
@@ -192,7 +192,7 @@ static bool types_of_others(struct walk *w, const json_t *schema, unsigned *type
 }
 
 // key NULL: members that are not named. false: nothing speaks of them.
-static bool types_of_member(struct walk *w, const json_t *schema, const char *key, int depth,
+static bool types_of_member(struct type_walk *w, const json_t *schema, const char *key, int depth,
                             unsigned *types) {
     static const char *const lists[] = {"allOf", "anyOf", "oneOf"};
     *types = ARGUMENT_ANY;
@@ -227,7 +227,7 @@ static bool types_of_member(struct walk *w, const json_t *schema, const char *ke
 }
 
 unsigned argument_types(const json_t *parameters, const char *key, size_t len) {
-    struct walk w = {parameters, MAX_VISITS};
+    struct type_walk w = {parameters, MAX_VISITS};
     unsigned types;
     bool whole = key && strlen(key) == len, found = false;
     char name[256];

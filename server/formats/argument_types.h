@@ -12,7 +12,7 @@ enum {
     ARGUMENT_ANY = (1 << 7) - 1,
 };
 
-// What an argument of this name may be (GRAMMAR_* and ARGUMENT_*), as the schema of all arguments says, also by way of
+// The types that an argument of this name may have (GRAMMAR_* and ARGUMENT_*), as the schema of all arguments says, also by way of
 // $ref, allOf, anyOf and oneOf. key NULL: a name that it does not know. It may be too much, where a schema says more than
 // types, but not too little. An argument that no schema speaks of is a string; one of any type is a string, an object or an
 // array.

@@ -65,7 +65,7 @@ static void send_arguments(struct output_parser *p, bool whole) {
     }
 }
 
-static enum step_result begin_object(struct output_parser *p, char c) {
+static enum parse_step begin_object(struct output_parser *p, char c) {
     struct parsed_call *call = &p->call;
     call->pos++;
     if (c == '[' && !call->list) {
@@ -94,7 +94,7 @@ static enum step_result begin_object(struct output_parser *p, char c) {
     return STEP_MORE;
 }
 
-static enum step_result end_object(struct output_parser *p) {
+static enum parse_step end_object(struct output_parser *p) {
     struct parsed_call *c = &p->call;
     if (!c->begun && !knows_name(p))
         return STEP_FAILED;
@@ -114,7 +114,7 @@ static enum step_result end_object(struct output_parser *p) {
     return c->list ? STEP_MORE : STEP_DONE;
 }
 
-static enum step_result begin_value(struct output_parser *p, char c) {
+static enum parse_step begin_value(struct output_parser *p, char c) {
     struct parsed_call *call = &p->call;
     call->step = STEP_IN_VALUE;
     call->mark = call->pos;
@@ -134,7 +134,7 @@ static enum step_result begin_value(struct output_parser *p, char c) {
     return STEP_MORE;
 }
 
-static enum step_result in_value(struct output_parser *p) {
+static enum parse_step in_value(struct output_parser *p) {
     struct parsed_call *c = &p->call;
     bool whole = json_scan_value(p, &c->scan, &c->pos);
     if (c->value == VALUE_ARGUMENTS && c->has_arguments)
@@ -153,7 +153,7 @@ static enum step_result in_value(struct output_parser *p) {
     return STEP_MORE;
 }
 
-enum step_result call_json_step(struct output_parser *p) {
+enum parse_step call_json_step(struct output_parser *p) {
     struct parsed_call *c = &p->call;
     if (c->step == STEP_IN_VALUE)
         return in_value(p);
@@ -209,7 +209,7 @@ enum step_result call_json_step(struct output_parser *p) {
 
 // ---- NAME mid {…}
 
-static enum step_result named_value(struct output_parser *p) {
+static enum parse_step named_value(struct output_parser *p) {
     struct parsed_call *c = &p->call;
     while (c->step == STEP_VALUE && c->pos < p->in.len && output_blank(p->in.data[c->pos]))
         c->pos++;
@@ -236,7 +236,7 @@ static enum step_result named_value(struct output_parser *p) {
     return whole ? STEP_DONE : STEP_WAIT;
 }
 
-enum step_result call_named_step(struct output_parser *p) {
+enum parse_step call_named_step(struct output_parser *p) {
     const struct output_format *f = p->call.format;
     struct parsed_call *c = &p->call;
     size_t at = c->begin;
@@ -250,7 +250,7 @@ enum step_result call_named_step(struct output_parser *p) {
         c->json = true;
         return STEP_MORE;
     }
-    enum step_result r = output_find_name(p, f->mid, "{"); // a model may leave out what is between
+    enum parse_step r = output_find_name(p, f->mid, "{"); // a model may leave out what is between
     bool marked = c->pos >= at + c->name.len + strlen(f->mid);
     if (r == STEP_MORE && (!marked || f != p->format) && !output_has_tool(p, c->name.data, c->name.len))
         return STEP_FAILED;

@@ -70,7 +70,7 @@ static int64_t take_digits(struct literal_reader *r, int base, int least, int mo
     return code;
 }
 
-// What follows a backslash. An escape that is none stays as it is written, with its backslash.
+// Takes the rest of an escape, behind its backslash. One that is none stays as it is written, with its backslash.
 static void take_escape(struct literal_reader *r, struct buf *text) {
     static const char letters[] = "n\nt\tr\rb\bf\fa\av\v\\\\''\"\"";
     char c = r->at < r->end ? *r->at : 0;
@@ -436,7 +436,7 @@ static bool convert(struct output_parser *p, size_t begin, size_t end) {
 }
 
 // NAME and what is in brackets behind it; NAME from call.mark on.
-static enum step_result one_call(struct output_parser *p) {
+static enum parse_step one_call(struct output_parser *p) {
     struct parsed_call *c = &p->call;
     char open = c->format->syntax == CALLS_PYTHON ? '(' : '{';
     if (c->step == STEP_NAME) {
@@ -459,7 +459,7 @@ static enum step_result one_call(struct output_parser *p) {
     return c->list ? STEP_MORE : STEP_DONE;
 }
 
-enum step_result call_literal_step(struct output_parser *p) {
+enum parse_step call_literal_step(struct output_parser *p) {
     struct parsed_call *c = &p->call;
     if (c->step == STEP_NAME || c->step == STEP_VALUE)
         return one_call(p);

@@ -97,7 +97,7 @@ static bool contains(const struct output_parser *p, size_t begin, size_t end, co
 }
 
 // Looks for a text from pos on; WAIT: it may yet come.
-static enum step_result find(struct output_parser *p, const char *what, size_t most) {
+static enum parse_step find(struct output_parser *p, const char *what, size_t most) {
     struct parsed_call *c = &p->call;
     for (; c->pos < p->in.len; c->pos++) {
         enum match m = output_match(p, c->pos, what);
@@ -138,7 +138,7 @@ static enum match is_closed(const struct output_parser *p, size_t pos) {
 }
 
 // Looks for the end of the value from pos on; WAIT: it may yet come.
-static enum step_result find_end(struct output_parser *p) {
+static enum parse_step find_end(struct output_parser *p) {
     struct parsed_call *c = &p->call;
     for (; c->pos < p->in.len; c->pos++) {
         enum match m = output_match(p, c->pos, c->format->argument.close);
@@ -151,7 +151,7 @@ static enum step_result find_end(struct output_parser *p) {
 }
 
 // The same of an object or a list of JSON: tags within its strings are text. MORE with `plain` set: it is none.
-static enum step_result find_json_end(struct output_parser *p) {
+static enum parse_step find_json_end(struct output_parser *p) {
     struct parsed_call *c = &p->call;
     size_t begin = c->mark, end;
     while (begin < p->in.len && output_blank(p->in.data[begin]))
@@ -174,7 +174,7 @@ static enum step_result find_json_end(struct output_parser *p) {
     return m == MATCH_OPEN ? STEP_WAIT : STEP_MORE;
 }
 
-static enum step_result in_text(struct output_parser *p) {
+static enum parse_step in_text(struct output_parser *p) {
     const struct output_format *f = p->call.format;
     struct parsed_call *c = &p->call;
     if (c->first && c->mark == p->in.len)
@@ -183,7 +183,7 @@ static enum step_result in_text(struct output_parser *p) {
         c->mark++;
     c->pos = c->pos < c->mark ? c->mark : c->pos;
     c->first = false;
-    enum step_result r = STEP_MORE;
+    enum parse_step r = STEP_MORE;
     if (c->types == GRAMMAR_STRING)
         c->plain = true;
     if (!c->plain && (r = find_json_end(p)) == STEP_WAIT)
@@ -213,7 +213,7 @@ static enum step_result in_text(struct output_parser *p) {
 }
 
 // An argument, or the end of the call, which STEP_TAIL reads.
-static enum step_result next_argument(struct output_parser *p) {
+static enum parse_step next_argument(struct output_parser *p) {
     const struct output_format *f = p->call.format;
     struct parsed_call *c = &p->call;
     size_t pos = c->pos;
@@ -234,10 +234,10 @@ static enum step_result next_argument(struct output_parser *p) {
     return STEP_DONE;
 }
 
-enum step_result call_tagged_step(struct output_parser *p) {
+enum parse_step call_tagged_step(struct output_parser *p) {
     const struct output_format *f = p->call.format;
     struct parsed_call *c = &p->call;
-    enum step_result r;
+    enum parse_step r;
     switch (c->step) {
     case STEP_BEGIN:
         if (f->mid)
@@ -254,7 +254,7 @@ enum step_result call_tagged_step(struct output_parser *p) {
             next++;
         if (next < p->in.len && p->in.data[next] == '{') // JSON: another format has that
             return STEP_FAILED;
-        if (next == p->in.len && !p->ended) { // what it is shows behind
+        if (next == p->in.len && !p->ended) { // the bytes behind decide
             c->pos = c->begin;
             buf_clear(&c->name);
             buf_clear(&c->id);

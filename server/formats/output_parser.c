@@ -124,7 +124,7 @@ static void enter(struct output_parser *p, enum output_state next, size_t pos, c
     p->lead_dropped |= next == OUT_THINK;
 }
 
-// What ends a call or reasoning, a second time, with nothing between: it says nothing.
+// A mark that ends a call or reasoning once more, directly behind the first, means nothing.
 static enum match is_stray(const struct output_parser *p, size_t *len) {
     const struct output_format *f = p->format;
     const char *const marks[] = {p->after_call ? f->call_close : f->think_close,
@@ -341,9 +341,9 @@ static enum match begins_as(const struct output_parser *p, const struct output_f
                : MATCH_NO;
 }
 
-// What is no call of the format may be one of another, which models fall back to; then only of a tool that there is. DONE:
+// A text that is no call of the format may be one of another, which models fall back to; then only of a tool that there is. DONE:
 // it is tried; WAIT; FAILED: there is no other.
-static enum step_result try_other(struct output_parser *p) {
+static enum parse_step try_other(struct output_parser *p) {
     struct parsed_call *c = &p->call;
     const struct output_format *f;
     for (; (f = output_format_at(c->tried)) != NULL; c->tried++) {
@@ -431,14 +431,14 @@ static enum match is_twice(struct output_parser *p) {
 }
 
 static bool call_step(struct output_parser *p) {
-    static enum step_result (*const steps[])(struct output_parser *) = {
+    static enum parse_step (*const steps[])(struct output_parser *) = {
         [CALLS_JSON] = call_json_step,      [CALLS_NAMED] = call_named_step,
         [CALLS_TAGGED] = call_tagged_step,  [CALLS_PYTHON] = call_literal_step,
         [CALLS_BRACES] = call_literal_step,
     };
     if (p->call.step == STEP_TAIL)
         return tail_step(p);
-    enum step_result r = p->call.step == STEP_NONE ? STEP_FAILED : steps[p->call.format->syntax](p);
+    enum parse_step r = p->call.step == STEP_NONE ? STEP_FAILED : steps[p->call.format->syntax](p);
     bool failed = r == STEP_FAILED || (r == STEP_WAIT && p->ended);
     enum match twice;
     if (r == STEP_DONE) {
@@ -450,7 +450,7 @@ static bool call_step(struct output_parser *p) {
     } else if (r == STEP_FAILED) {
         if (p->call.begun)
             p->at = p->call.pos;
-        p->scan = p->call.begun ? p->call.pos : p->call.origin; // what looked like a call is text
+        p->scan = p->call.begun ? p->call.pos : p->call.origin; // the text that looked like a call stays text
         p->state = OUT_TEXT;
     } else if (r == STEP_WAIT) {
         return false;

@@ -150,7 +150,7 @@ bool output_read_name(struct output_parser *p, size_t begin, size_t end) {
     return len > 0 && len <= MAX_NAME;
 }
 
-enum step_result output_find_name(struct output_parser *p, const char *end, const char *other) {
+enum parse_step output_find_name(struct output_parser *p, const char *end, const char *other) {
     struct parsed_call *c = &p->call;
     for (; c->pos < p->in.len && c->pos - c->begin <= 2 * MAX_NAME; c->pos++) {
         enum match m = output_match(p, c->pos, end), o = output_match(p, c->pos, other);

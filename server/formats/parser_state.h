@@ -28,7 +28,7 @@ enum call_step {
 // A call that is being read. Positions are of output_parser.in.
 struct parsed_call {
     const struct output_format
-        *format;         // whose syntax is read: the parser's, or another one's between its marks
+        *format;         // its syntax is read: the parser's format, or another one between its marks
     const char *opening; // the mark before it; NULL: none
     size_t origin;       // behind that: the text goes on here, if it is no call
     int tried;           // other formats
@@ -98,18 +98,18 @@ void output_begin_call(struct output_parser *p);
 void output_end_call(struct output_parser *p);
 
 // After a step: more can be done at once; the rest of the input is needed; the call is over, at call.pos; it is no call.
-enum step_result { STEP_MORE, STEP_WAIT, STEP_DONE, STEP_FAILED };
-enum step_result call_json_step(struct output_parser *p);
-enum step_result call_named_step(struct output_parser *p);
-enum step_result call_tagged_step(struct output_parser *p);
-enum step_result call_literal_step(struct output_parser *p); // PYTHON, BRACES
+enum parse_step { STEP_MORE, STEP_WAIT, STEP_DONE, STEP_FAILED };
+enum parse_step call_json_step(struct output_parser *p);
+enum parse_step call_named_step(struct output_parser *p);
+enum parse_step call_tagged_step(struct output_parser *p);
+enum parse_step call_literal_step(struct output_parser *p); // PYTHON, BRACES
 
 // Advances *pos within a value of JSON; true: it ends there. A scalar ends before what follows it.
 bool json_scan_value(const struct output_parser *p, struct json_scan *s, size_t *pos);
 // The name of the call, and its id where the format has one there, from a part of the input; false: it is no name.
 bool output_read_name(struct output_parser *p, size_t begin, size_t end);
 // From call.begin up to `end`, which is skipped, or `other`, which is not. MORE: it is found.
-enum step_result output_find_name(struct output_parser *p, const char *end, const char *other);
+enum parse_step output_find_name(struct output_parser *p, const char *end, const char *other);
 // Whether tools, where they are known, have one of that name.
 bool output_has_tool(const struct output_parser *p, const char *name, size_t len);
 // The schema of a tool's arguments; NULL: unknown.

@@ -49,7 +49,7 @@ bool client_parse_url(const char *url, struct client_url *t) {
 }
 
 // Waits for a socket, in slices, so that a signal between a look at *stop and poll() is not missed for long.
-static bool wait_for(const struct client *c, short what) {
+static bool wait_for(const struct http_client *c, short what) {
     enum { SLICE_MS = 200 };
     struct pollfd p = {.fd = c->fd, .events = what};
     int64_t end = now_ms() + c->request->timeout_ms;
@@ -74,7 +74,7 @@ static bool wait_for(const struct client *c, short what) {
 }
 
 // A connected socket that does not block in c->fd, or false with errno of the last address.
-static bool connect_to(struct client *c, const struct addrinfo *list) {
+static bool connect_to(struct http_client *c, const struct addrinfo *list) {
     int why = EADDRNOTAVAIL;
     for (const struct addrinfo *a = list; a; a = a->ai_next) {
         int error = 0;
@@ -102,7 +102,7 @@ static bool connect_to(struct client *c, const struct addrinfo *list) {
     return false;
 }
 
-static bool send_all(struct client *c, const char *data, size_t len) {
+static bool send_all(struct http_client *c, const char *data, size_t len) {
     for (size_t at = 0; at < len;) {
         ssize_t sent = wait_for(c, POLLOUT) ? send(c->fd, data + at, len - at, MSG_NOSIGNAL) : -1;
         if (sent < 0 && errno != EAGAIN && errno != EINTR)
@@ -113,7 +113,7 @@ static bool send_all(struct client *c, const char *data, size_t len) {
 }
 
 // More bytes into c->buf, where none are left. 1; 0: the connection has ended; -1 with errno.
-static int fill(struct client *c) {
+static int fill(struct http_client *c) {
     ssize_t got;
     do {
         got = wait_for(c, POLLIN) ? recv(c->fd, c->buf, sizeof c->buf, 0) : -1;
@@ -125,7 +125,7 @@ static int fill(struct client *c) {
 
 static void no_body(void *context, const char *data, size_t len) { (void)context, (void)data, (void)len; }
 
-static bool read_head(struct client *c) {
+static bool read_head(struct http_client *c) {
     while (c->http.state == HTTP1_HEAD) {
         int more = c->at == c->len ? fill(c) : 1;
         if (more == 0)
@@ -148,8 +148,8 @@ static enum status fail(struct err *err, const struct client_url *url) {
                    errno == EPROTO ? "the response is not HTTP/1" : strerror(errno));
 }
 
-enum status client_open(struct client *c, const struct client_url *url, const struct client_request *request,
-                        struct err *err) {
+enum status client_open(struct http_client *c, const struct client_url *url,
+                        const struct client_request *request, struct err *err) {
     // A server on every address is asked on the loopback.
     bool any = strcmp(url->host, "0.0.0.0") == 0 || strcmp(url->host, "::") == 0;
     bool v6 = strchr(url->host, ':') != NULL;
@@ -196,7 +196,7 @@ static void add_part(void *context, const char *data, size_t len) {
     p->len += len;
 }
 
-enum status client_read(struct client *c, char *out, size_t size, size_t *got, struct err *err) {
+enum status client_read(struct http_client *c, char *out, size_t size, size_t *got, struct err *err) {
     struct client_part part = {out, 0};
     int more = 1;
     while (part.len == 0 && size > 0 && c->http.state == HTTP1_BODY) {
@@ -206,7 +206,7 @@ enum status client_read(struct client *c, char *out, size_t size, size_t *got, s
         c->at += http1_feed(&c->http, c->buf + c->at, n, add_part, &part);
     }
     *got = part.len;
-    if (part.len > 0) // what is wrong behind it, the next call says
+    if (part.len > 0) // the next call reports an error behind it
         return STATUS_OK;
     if (c->http.state == HTTP1_BAD)
         errno = EPROTO;
@@ -218,7 +218,7 @@ enum status client_read(struct client *c, char *out, size_t size, size_t *got, s
                               : err_set(err, STATUS_IO, "the response breaks off: %s", strerror(errno));
 }
 
-void client_close(struct client *c) {
+void client_close(struct http_client *c) {
     if (c->fd >= 0)
         close(c->fd);
     c->fd = -1;

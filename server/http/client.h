@@ -27,7 +27,7 @@ struct client_request {
     const volatile sig_atomic_t *stop; // a signal sets it to end it; NULL: none does
 };
 
-struct client {
+struct http_client {
     int fd, status; // of the response
     const struct client_request *request;
     int64_t deadline; // ms; 0: none
@@ -38,8 +38,8 @@ struct client {
 
 // Sends the request, which is borrowed until client_close(), and reads the response's head. STATUS_IO: err says why, with
 // nothing to close. STATUS_CANCELLED: *stop was set.
-enum status client_open(struct client *c, const struct client_url *url, const struct client_request *request,
-                        struct err *err);
+enum status client_open(struct http_client *c, const struct client_url *url,
+                        const struct client_request *request, struct err *err);
 // Reads some of the body. *got 0: it is over. STATUS_IO, STATUS_CANCELLED: as above, but c is still to be closed.
-enum status client_read(struct client *c, char *out, size_t size, size_t *got, struct err *err);
-void client_close(struct client *c);
+enum status client_read(struct http_client *c, char *out, size_t size, size_t *got, struct err *err);
+void client_close(struct http_client *c);

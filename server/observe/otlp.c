@@ -32,12 +32,12 @@ static void wait_ms(struct otlp *o, int64_t until) {
     pthread_cond_timedwait(&o->changed, &o->lock, &t);
 }
 
-enum outcome { SENT, REFUSED, FAILED };
+enum export_outcome { SENT, REFUSED, FAILED };
 
-static enum outcome send_batch(struct otlp *o, int first, int num, struct err *err) {
+static enum export_outcome send_batch(struct otlp *o, int first, int num, struct err *err) {
     const struct span *spans[BATCH];
     struct buf body = {0};
-    struct client client;
+    struct http_client client;
     for (int i = 0; i < num; i++)
         spans[i] = &o->queue[(first + i) % QUEUE];
     spans_write(&body, spans, num);
@@ -48,7 +48,7 @@ static enum outcome send_batch(struct otlp *o, int first, int num, struct err *e
     }
     const struct client_request request = {
         .method = "POST", .body = body.data, .len = body.len, .timeout_ms = SEND_MS, .total_ms = SEND_MS};
-    enum outcome outcome = FAILED;
+    enum export_outcome outcome = FAILED;
     if (client_open(&client, &o->url, &request, err) == STATUS_OK) {
         int status = client.status;
         client_close(&client);
@@ -62,7 +62,7 @@ static enum outcome send_batch(struct otlp *o, int first, int num, struct err *e
 }
 
 // Locked.
-static void count_outcome(struct otlp *o, enum outcome outcome, int num, const struct err *err) {
+static void count_outcome(struct otlp *o, enum export_outcome outcome, int num, const struct err *err) {
     if (outcome == FAILED) {
         if (!o->pause_ms)
             log_msg(LOG_WARN, "traces=failing why=\"%s\"", err->msg);
@@ -95,7 +95,7 @@ static void *send_spans(void *arg) {
         struct err err = {0};
         int first = o->head, num = o->num < BATCH ? o->num : BATCH;
         pthread_mutex_unlock(&o->lock);
-        enum outcome outcome = send_batch(o, first, num, &err);
+        enum export_outcome outcome = send_batch(o, first, num, &err);
         pthread_mutex_lock(&o->lock);
         count_outcome(o, outcome, num, &err);
         if (outcome == FAILED && o->closing)

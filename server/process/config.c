@@ -12,11 +12,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum source { FROM_PRESET, FROM_FILE, FROM_ENV, FROM_ARGV };
+enum value_source { FROM_PRESET, FROM_FILE, FROM_ENV, FROM_ARGV };
 
 struct parse {
     struct config *config;
-    enum source source[MAX_OPTIONS]; // of each value so far
+    enum value_source source[MAX_OPTIONS]; // of each value so far
     struct err *err;
 };
 
@@ -169,7 +169,7 @@ static enum status set_option(struct parse *p, const struct option *o, const cha
     return STATUS_OK;
 }
 
-static enum status set_from(struct parse *p, int index, const char *value, enum source source) {
+static enum status set_from(struct parse *p, int index, const char *value, enum value_source source) {
     const struct option *o = &options[index];
     if (p->source[index] > source)
         return STATUS_OK;

@@ -1,4 +1,4 @@
-// What flags, environment and the --config file set.
+// The values that flags, environment and the --config file set.
 #pragma once
 
 #include <stdbool.h>

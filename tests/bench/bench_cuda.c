@@ -235,8 +235,8 @@ int main(int argc, char **argv) {
     rt_describe(rt, &info);
     cache = info.cache;
     fprintf(md, "## Limits, measured with: %s\n\n", only);
-    fprintf(md, "%s, compute capability %d.%d, %d SMs, %zu MiB of memory, %s.\n", info.name,
-            info.major, info.minor, info.num_sms, info.total >> 20, day);
+    fprintf(md, "%s, compute capability %d.%d, %d SMs, %zu MiB of memory, %s.\n", info.name, info.major,
+            info.minor, info.num_sms, info.total >> 20, day);
     fprintf(json,
             "{\n  \"device\": \"%s\",\n  \"date\": \"%s\",\n  \"emulated\": %s,\n  \"capability\": "
             "\"%d.%d\",\n",

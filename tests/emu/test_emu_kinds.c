@@ -360,8 +360,6 @@ TEST(test_refused_specs) {
     }
 }
 
-TEST(test_embeds) {
-    check_embeds_of_all((struct setup){&backend_cuda, NULL, 1, 16, DTYPE_F16});
-}
+TEST(test_embeds) { check_embeds_of_all((struct setup){&backend_cuda, NULL, 1, 16, DTYPE_F16}); }
 
 int main(void) { return run_all_tests(NULL, NULL); }

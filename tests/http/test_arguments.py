@@ -1,4 +1,4 @@
-"""What models have to write as arguments of tools, and what is read of it: of every format and the schemas that Pydantic and MCP
+"""Arguments of tools as models have to write them, and as they are read: of every format and the schemas that Pydantic and MCP
 servers write, judged by jsonschema. The calls come from test_server_arguments, which draws them from the grammars."""
 
 import json

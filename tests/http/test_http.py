@@ -121,14 +121,14 @@ REFUSED = {  # how it is sent, and the statuses that may come; none: any 4xx, or
         ("X-Api-Key", "identity"), ("Content-Type", "application/json"), ("Content-Encoding", "identity"), ("Origin", "identity"))},
     **{f"NUL in {n}": (lines(n + b": a\x00b", LENGTH, CLOSE), 400) for n in (b"X-Any", b"Authorization", b"Content-Type", b"X-Request-Id")},
     "NUL in the target": (raw("GET /health\x00x HTTP/1.1\r\nHost: HOST\r\nConnection: close\r\n\r\n"), 400, 404),
-    # What is no header name for one parser may be one for the next.
+    # A header name that one parser refuses may be one for the next.
     **{f"name {n}": (lines(n + b": 1", LENGTH, CLOSE), 400) for n in (b"X\x00Y", b"X Y", b"X(Y)", b"", b"X\x7fY")},
     "a long header": (lines("X-Any: " + "a" * 200_000, LENGTH), 431, 413, 400),
     "many headers": (lines(*[f"X-{i}: {'b' * 50}" for i in range(3000)], LENGTH), 431, 413, 400),
     "a long target": (raw(f"GET /{'a' * 200_000} HTTP/1.1\r\nHost: HOST\r\n\r\n"), 414, 431, 400),
 }  # fmt: skip
 EITHER = {  # one answer, whichever
-    # What follows the last chunk changes neither framing nor keys.
+    # Trailers behind the last chunk change neither framing nor keys.
     "trailers": lines(CODING, CLOSE, body=CHUNKED[:-2] + b"Content-Length: 5\r\nTransfer-Encoding: gzip\r\nHost: x\r\n\r\n"),
     "a folded header": lines("X-Any: a\r\n b", LENGTH, CLOSE),
     "a length in a folded header": lines("X-Any: a\r\n Content-Length: 5", LENGTH, CLOSE),

@@ -30,7 +30,7 @@ static inline void whole_mask(const struct token_filter *f, uint32_t *mask, int 
     assert_int_equal(f->mask(f->state, mask, vocab, &work), MASK_DONE);
 }
 
-// What ends strings, keys and calls of the format that is tried.
+// Marks that end strings, keys and calls of the format that is tried.
 static const char *end_marks[3] = {OUTPUT_QUOTE, OUTPUT_QUOTE, OUTPUT_QUOTE};
 
 // How much of a mark is there at the end of a text; not all of it.

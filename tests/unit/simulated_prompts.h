@@ -25,7 +25,7 @@ static inline uint64_t cell_root(uint64_t salt) { return mix(salt, 0x5eed); }
 static inline uint64_t cell_next(uint64_t cell, uint64_t content) { return mix(cell, content + 1); }
 static inline token_id sample(uint64_t cell, uint64_t seed) { return (token_id)(mix(cell, seed) % VOCAB); }
 
-// What the cell of position p is made of, in place of an id where a span is.
+// The content of the cell of position p: of a span its hash and place, else the id.
 static inline uint64_t content(const struct request *r, int p, token_id token) {
     int s = kv_find_span(r->seq.spans, r->seq.num_spans, p);
     const struct kv_span *span = s < r->seq.num_spans && r->seq.spans[s].first <= p ? &r->seq.spans[s] : NULL;

@@ -168,7 +168,7 @@ static void test_known_schemas(void **state) {
     assert_true(followed > 200 && not_followed == 0 && num_endless < 20);
 }
 
-// What the schema says of an argument, and what is read of a text then.
+// The types that the schema gives an argument, and the value that a text has then.
 static void test_types(void **state) {
     (void)state;
     static const struct {

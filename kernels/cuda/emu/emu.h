@@ -145,15 +145,15 @@ extern const watcher *watching;
 void flag_set(uint32_t *flag, uint32_t value);
 bool flag_wait(const uint32_t *flag, uint32_t value, uint32_t *stop);
 
-template <class T> struct exchange {
+template <class T> struct lane_exchange {
     T value, result;
     int source;
 };
 
 template <class T> inline T shuffle(unsigned mask, T value, int source) {
-    exchange<T> mine = {value, value, source & (WARP - 1)};
+    lane_exchange<T> mine = {value, value, source & (WARP - 1)};
     collective(mask, &mine, [](void **args, unsigned m) {
-        exchange<T> **x = (exchange<T> **)args;
+        lane_exchange<T> **x = (lane_exchange<T> **)args;
         for (int i = 0; i < WARP; i++)
             if (m >> i & 1) {
                 if (!(m >> x[i]->source & 1))

@@ -47,7 +47,7 @@ bool say_values(struct say *p, const struct jdoc_value *list, bool single, bool 
     }
     if (p->type < TYPE_ARRAY)
         return negated ? SAY_OR(p, f) : say_add(p, f);
-    struct choice *choice = negated ? NULL : choice_begin(p->s, p->origin);
+    struct schema_choice *choice = negated ? NULL : choice_begin(p->s, p->origin);
     int n = 0;
     struct fact *facts = schema_alloc(p->s, (single ? 1 : list->len) * sizeof *facts);
     for (const struct jdoc_value *v = facts ? first_value(p, list, single) : NULL; v;
@@ -313,7 +313,7 @@ static bool say_dependent_names(struct say *p, const struct jdoc_value *name, co
     }
     if (negated || n == 1)
         return true;
-    struct choice *choice = choice_begin(p->s, p->origin);
+    struct schema_choice *choice = choice_begin(p->s, p->origin);
     if (!choice || !choice_add(p->s, choice, &absent, 1) || !choice_add(p->s, choice, facts, n))
         return false;
     clause_choose(p->c, choice);
@@ -327,7 +327,7 @@ static bool say_dependent_schema(struct say *p, const struct jdoc_value *name,
         return or_facts(p, then, 2);
     if (then[1].atom == ATOM_ANY)
         return !p->s->failed;
-    struct choice *choice = choice_begin(p->s, p->origin);
+    struct schema_choice *choice = choice_begin(p->s, p->origin);
     if (!choice || !choice_add(p->s, choice, &absent, 1) || !choice_add(p->s, choice, then, 2))
         return false;
     clause_choose(p->c, choice);

@@ -11,7 +11,7 @@ struct say {
     const struct origin *origin;
     struct keywords k;
     // of a negation
-    struct choice *choice;
+    struct schema_choice *choice;
     bool holds; // the schema has no value of this type: its negation says nothing
 };
 

@@ -30,14 +30,14 @@ bool clause_todo(struct schema *s, struct clause *c, atom a, const struct origin
     return true;
 }
 
-struct choice *choice_begin(struct schema *s, const struct origin *parent) {
-    struct choice *c = schema_alloc(s, sizeof *c);
+struct schema_choice *choice_begin(struct schema *s, const struct origin *parent) {
+    struct schema_choice *c = schema_alloc(s, sizeof *c);
     if (c)
         c->parent = parent;
     return c;
 }
 
-bool choice_add(struct schema *s, struct choice *choice, const struct fact *facts, int n) {
+bool choice_add(struct schema *s, struct schema_choice *choice, const struct fact *facts, int n) {
     struct alternative *a = schema_alloc(s, sizeof *a);
     if (!a || s->failed)
         return false;
@@ -57,7 +57,7 @@ bool choice_add(struct schema *s, struct choice *choice, const struct fact *fact
     return schema_step(s, n + 1);
 }
 
-void clause_choose(struct clause *c, struct choice *choice) {
+void clause_choose(struct clause *c, struct schema_choice *choice) {
     choice->next = c->choices;
     c->choices = choice;
 }

@@ -74,7 +74,7 @@ static enum verdict alternative_verdict(struct schema *s, enum json_type type, c
 
 // ---- the search
 
-static bool apply(struct schema *s, struct clause *c, const struct choice *choice,
+static bool apply(struct schema *s, struct clause *c, const struct schema_choice *choice,
                   const struct alternative *a) {
     for (const struct fact_list *l = a->facts; l; l = l->next)
         if (!(l->fact.kind == FACT_ATOM ? clause_todo(s, c, l->fact.atom, choice->parent)
@@ -143,7 +143,7 @@ static bool open_exists(struct schema *s, const struct clause *c, const struct a
                 continue;
             struct fact facts[] = {{.kind = FACT_REQUIRED, .node = k},
                                    {.kind = FACT_PROPERTY, .node = k, .atom = exists->fact.atom}};
-            struct choice one = {0};
+            struct schema_choice one = {0};
             struct alternative *left;
             if (!choice_add(s, &one, facts, 2))
                 return false;
@@ -163,11 +163,12 @@ static bool open_exists(struct schema *s, const struct clause *c, const struct a
 }
 
 // Leaves out what is decided. *unit: the only alternative that is left of some choice, which was taken out.
-static bool simplify(struct schema *s, enum json_type type, struct clause *c, const struct choice **unit) {
-    const struct choice *kept = NULL;
+static bool simplify(struct schema *s, enum json_type type, struct clause *c,
+                     const struct schema_choice **unit) {
+    const struct schema_choice *kept = NULL;
     *unit = NULL;
-    for (const struct choice *h = c->choices, *next; h && !c->dead; h = next) {
-        struct choice *left = choice_begin(s, h->parent);
+    for (const struct schema_choice *h = c->choices, *next; h && !c->dead; h = next) {
+        struct schema_choice *left = choice_begin(s, h->parent);
         const struct alternative **end = left ? &left->alternatives : NULL, *opened = NULL, **last = &opened;
         bool holds = false;
         next = h->next;
@@ -191,7 +192,7 @@ static bool simplify(struct schema *s, enum json_type type, struct clause *c, co
         if (holds)
             continue;
         if (*unit) { // look at the others again once it has been read
-            struct choice *same = choice_begin(s, h->parent);
+            struct schema_choice *same = choice_begin(s, h->parent);
             if (!same)
                 return false;
             same->alternatives = h->alternatives;
@@ -205,9 +206,9 @@ static bool simplify(struct schema *s, enum json_type type, struct clause *c, co
         left->next = kept;
         kept = left;
     }
-    const struct choice *back = NULL; // in the order that they had
+    const struct schema_choice *back = NULL; // in the order that they had
     while (kept) {
-        struct choice *k = (struct choice *)kept;
+        struct schema_choice *k = (struct schema_choice *)kept;
         kept = k->next;
         k->next = back;
         back = k;
@@ -218,7 +219,7 @@ static bool simplify(struct schema *s, enum json_type type, struct clause *c, co
 
 static bool settle(struct schema *s, enum json_type type, struct clause *c) {
     for (;;) {
-        const struct choice *unit;
+        const struct schema_choice *unit;
         if (!read_todo(s, type, c))
             return false;
         if (!c->dead && type == TYPE_OBJECT && c->branched && object_contradicts(s, c))
@@ -237,7 +238,7 @@ static bool settle(struct schema *s, enum json_type type, struct clause *c) {
     }
 }
 
-static int num_alternatives(const struct choice *h) {
+static int num_alternatives(const struct schema_choice *h) {
     int n = 0;
     for (const struct alternative *a = h->alternatives; a; a = a->next)
         n++;
@@ -245,13 +246,13 @@ static int num_alternatives(const struct choice *h) {
 }
 
 // Takes the choice with the fewest alternatives out.
-static const struct choice *narrowest(struct schema *s, struct clause *c) {
-    const struct choice *best = c->choices, *kept = NULL;
-    for (const struct choice *h = best; h; h = h->next)
+static const struct schema_choice *narrowest(struct schema *s, struct clause *c) {
+    const struct schema_choice *best = c->choices, *kept = NULL;
+    for (const struct schema_choice *h = best; h; h = h->next)
         if (num_alternatives(h) < num_alternatives(best))
             best = h;
-    for (const struct choice *h = c->choices; h; h = h->next) {
-        struct choice *copy = h == best ? NULL : choice_begin(s, h->parent);
+    for (const struct schema_choice *h = c->choices; h; h = h->next) {
+        struct schema_choice *copy = h == best ? NULL : choice_begin(s, h->parent);
         if (h == best)
             continue;
         if (!copy)
@@ -320,7 +321,7 @@ bool goal_expand(struct schema *s, goal g, enum json_type type, struct form **fo
                 return false;
             continue;
         }
-        const struct choice *choice = narrowest(s, &c);
+        const struct schema_choice *choice = narrowest(s, &c);
         struct pending **end = &pending, *rest = pending;
         if (!choice)
             return false;

@@ -18,7 +18,7 @@ static bool counts_evaluated(struct say *p) {
 enum { MAX_EXACT = 6 };
 
 static bool say_any_of(struct say *p, const struct jdoc_value *list) {
-    struct choice *choice = choice_begin(p->s, p->origin);
+    struct schema_choice *choice = choice_begin(p->s, p->origin);
     bool exact = counts_evaluated(p);
     struct fact facts[MAX_EXACT];
     int n = 0;
@@ -47,7 +47,7 @@ static bool say_any_of(struct say *p, const struct jdoc_value *list) {
 
 static bool say_one_of(struct say *p, const struct jdoc_value *list) {
     struct schema *s = p->s;
-    struct choice *choice = choice_begin(s, p->origin);
+    struct schema_choice *choice = choice_begin(s, p->origin);
     atom *atoms = schema_alloc(s, ((size_t)list->len + 1) * sizeof *atoms);
     struct fact *facts = schema_alloc(s, ((size_t)list->len + 1) * sizeof *facts);
     int n = 0;
@@ -87,7 +87,7 @@ static bool say_if(struct say *p, bool negated) {
         no[1] = fact_atom(p, else_, negated);
     if (negated)
         return (!then || or_facts(p, yes, 2)) && (!else_ || or_facts(p, no, 2));
-    struct choice *choice = choice_begin(p->s, p->origin);
+    struct schema_choice *choice = choice_begin(p->s, p->origin);
     if (!choice || !choice_add(p->s, choice, yes, 2) || !choice_add(p->s, choice, no, 2))
         return false;
     clause_choose(p->c, choice);

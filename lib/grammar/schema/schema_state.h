@@ -81,13 +81,13 @@ struct fact_list {
     struct fact fact;
     const struct fact_list *next;
 };
-struct choice { // any of these holds, each a list of facts that hold together
+struct schema_choice { // any of these holds, each a list of facts that hold together
     const struct alternative {
         const struct fact_list *facts;
         const struct alternative *next;
     } * alternatives;
     const struct origin *parent; // of atoms among the facts
-    const struct choice *next;
+    const struct schema_choice *next;
 };
 // An atom that has been read, and because of which other it was.
 struct origin {
@@ -102,7 +102,7 @@ struct todo {
 };
 struct clause {
     const struct fact_list *facts; // the newest first
-    const struct choice *choices;
+    const struct schema_choice *choices;
     const struct origin *read;
     const struct todo *todo;
     bool branched; // some alternative was taken
@@ -254,10 +254,10 @@ bool goals_write(struct schema *s);       // the bodies of all rules that goal_e
 
 bool clause_add(struct schema *s, struct clause *c, struct fact f);
 bool clause_todo(struct schema *s, struct clause *c, atom a, const struct origin *parent);
-struct choice *choice_begin(struct schema *s, const struct origin *parent); // NULL: failed
+struct schema_choice *choice_begin(struct schema *s, const struct origin *parent); // NULL: failed
 // An alternative of n facts.
-bool choice_add(struct schema *s, struct choice *choice, const struct fact *facts, int n);
-void clause_choose(struct clause *c, struct choice *choice);
+bool choice_add(struct schema *s, struct schema_choice *choice, const struct fact *facts, int n);
+void clause_choose(struct clause *c, struct schema_choice *choice);
 struct form *form_add(struct schema *s, struct form **forms); // NULL: failed
 
 // ---- schema_say.c

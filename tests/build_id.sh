@@ -12,7 +12,7 @@ folders="base include lib kernels engine scheduler server"
 (cd "$root" && tar -cf - CMakeLists.txt $folders) | tar -xf - -C "$copy"
 names() {
     # shellcheck disable=SC2086
-    (cd "$copy" && find $folders -type f \( -name '*.[ch]' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh' -o -name '*.cmake' \
+    (cd "$copy" && find $folders -type f \( -name '*.[ch]' -o -name '*.def' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh' -o -name '*.cmake' \
         -o -name CMakeLists.txt \) && echo CMakeLists.txt) | LC_ALL=C sort
 }
 made() { # FILES

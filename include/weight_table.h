@@ -1,5 +1,4 @@
-// The table of weights, weights.def, as roles and functions: which weights a model has, their shapes, and how ranks share
-// them.
+// The rows of weights.def as roles and functions: the weights that a model has, their shapes, and how ranks share them.
 #pragma once
 
 #include "model.h"

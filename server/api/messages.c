@@ -563,7 +563,7 @@ bool chat_prompt(const struct served_model *m, const json_t *root, bool add_gene
     return ok;
 }
 
-static bool same_text(const struct rendered *a, const struct rendered *b) {
+static bool same_text(const struct rendered_chat *a, const struct rendered_chat *b) {
     size_t i = 0, k = 0, at = 0, to = 0; // segments, and bytes of them
     while (i < a->num && k < b->num) {
         size_t left = a->segments[i].len - at, right = b->segments[k].len - to,
@@ -600,7 +600,7 @@ bool chat_thinks(const struct served_model *m, const json_t *root, bool add_gene
                  bool continue_final, bool *thinks, struct api_error *e) {
     const struct output_format *f = m->format;
     const json_t *value = NULL;
-    struct rendered r = {0}, off = {0};
+    struct rendered_chat r = {0}, off = {0};
     *thinks = f && f->think_close && m->template_source &&
               (strstr(m->template_source, f->think_open) || strstr(m->template_source, f->think_close));
     if (!*thinks)

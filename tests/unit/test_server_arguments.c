@@ -104,8 +104,7 @@ static struct constraint *oracle_of(const json_t *schema, struct err *err) {
     return c;
 }
 
-static void test_schemas(void **state) {
-    (void)state;
+TEST(test_schemas) {
     if (!ready())
         skip();
     json_t *schemas = json_load_file(QUIRE_SOURCE_DIR "/tests/unit/tool_schemas.json", 0, NULL), *schema;
@@ -129,8 +128,7 @@ static void test_schemas(void **state) {
 }
 
 // Schemas of tools that are used: what JSON can follow every tag can, but names that are none between tags.
-static void test_known_schemas(void **state) {
-    (void)state;
+TEST(test_known_schemas) {
     static const char *const files[] = {"MCPspec", "BFCL", "Glaiveai2K", "Github_easy"}, *const tagged[] = {
                                                                                              "qwen3_coder",
                                                                                              "glm45",
@@ -169,8 +167,7 @@ static void test_known_schemas(void **state) {
 }
 
 // The types that the schema gives an argument, and the value that a text has then.
-static void test_types(void **state) {
-    (void)state;
+TEST(test_types) {
     static const struct {
         const char *a, *text, *read; // the schema of a; its text; what it is as JSON
     } cases[] = {
@@ -248,8 +245,6 @@ static void test_types(void **state) {
 
 int main(int argc, char **argv) {
     lines = argc > 1 ? fopen(argv[1], "w") : NULL;
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_types), cmocka_unit_test(test_schemas),
-                                       cmocka_unit_test(test_known_schemas), cmocka_unit_test(end_texts)};
-    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    int failed = run_all_tests(NULL, end_texts);
     return lines && fclose(lines) != 0 ? 1 : failed;
 }

@@ -306,8 +306,7 @@ TEST(flags) {
 }
 
 // No name has two rows for one place, and the values are JSON.
-static void table(void **state) {
-    (void)state;
+TEST(table) {
     for (const struct field_rule *rule = field_rules; rule->name; rule++) {
         assert_ptr_equal(field_rule_find(field_rules, rule->name, rule->where), rule);
         for (unsigned where = 1; where <= OPENAI_PART; where *= 2)

@@ -206,7 +206,7 @@ static struct model_config rich(int kind) {
         {.kind = MIX_SSM, .heads = 8, .groups = 8, .key_dim = 4, .head_dim = 8, .taps = 4, .norm = true}};
     struct model_config c = config;
     c.layer_embed = 24, c.layer_vocab = 40, c.positions = 5, c.token_types = 2;
-    c.streams = MODEL_STREAMS, c.laurel_rank = 12;
+    c.altup_streams = ALTUP_STREAMS, c.laurel_rank = 12;
     c.layer_scale = c.embed_norm = c.norm_bias = c.head_bias = true;
     c.attn[0] = (struct attn_spec){
         .heads = 8, .kv_heads = 2, .head_dim = 32, .qk_norm = QK_NORM_EACH, .gate = true, .sinks = true};

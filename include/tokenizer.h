@@ -73,6 +73,8 @@ const char *tokenizer_bytes(const struct tokenizer *t, token_id id, bool special
 size_t tokenizer_max_bytes(const struct tokenizer *t);
 struct vocabulary tokenizer_vocabulary(const struct tokenizer *t); // for filters; the tokenizer outlives it
 const char *tokenizer_chat_template(const struct tokenizer *t, size_t *len); // NULL: the model has none
+// The one named tool_use, for conversations with tools; NULL: the model has none.
+const char *tokenizer_tool_template(const struct tokenizer *t, size_t *len);
 
 // ---- incremental text
 

@@ -171,6 +171,7 @@ void tokenizer_free(struct tokenizer *t) {
     free(t->tokens);
     free(t->text);
     free(t->chat_template);
+    free(t->tool_template);
     name_list_free(&t->found);
     name_list_free(&t->names);
     free(t->scores);
@@ -230,4 +231,9 @@ const char *tokenizer_bytes(const struct tokenizer *t, token_id id, bool special
 const char *tokenizer_chat_template(const struct tokenizer *t, size_t *len) {
     *len = t->chat_template_len;
     return t->chat_template;
+}
+
+const char *tokenizer_tool_template(const struct tokenizer *t, size_t *len) {
+    *len = t->tool_template_len;
+    return t->tool_template;
 }

@@ -70,9 +70,11 @@ struct tokenizer {
     bool add_bos, add_eos, add_space_prefix;
     struct token_frame before, between, after; // of a text, of a pair of texts
     bool no_pairs, fills_in;
-    struct fim_tokens fim;                   // where fills_in
-    char *chat_template;                     // or NULL
-    size_t chat_template_len, max_token_len; // bytes of the longest name or text of a token
+    struct fim_tokens fim; // where fills_in
+    char *chat_template;   // or NULL
+    char *tool_template;   // or NULL
+    size_t chat_template_len, tool_template_len;
+    size_t max_token_len; // bytes of the longest name or text of a token
 
     const struct tokenizer_kind *kind; // the algorithm
 

@@ -208,10 +208,25 @@ static bool load_frames(struct vocab_loader *l) {
            load_frame(l, "tokenizer.quire.after", &t->after);
 }
 
+static bool load_template(struct vocab_loader *l, const char *key, char **text, size_t *len) {
+    struct text_view template = {NULL, 0};
+    if (meta_str(l->f, key, false, MAX_TEMPLATE, &template, l->err))
+        return false;
+    if (!template.data)
+        return true;
+    if (!(*text = malloc(template.len + 1))) {
+        err_set(l->err, STATUS_NOMEM, "%s: out of memory for the chat template", l->f->name);
+        return false;
+    }
+    memcpy(*text, template.data, template.len);
+    (*text)[template.len] = 0;
+    *len = template.len;
+    return true;
+}
+
 static bool load_settings(struct vocab_loader *l) {
     static const char *const more_ends[] = {"tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id"};
     struct tokenizer *t = l->t;
-    struct text_view template = {NULL, 0};
     t->bos = t->kind->bos;
     t->eos = t->kind->eos;
     t->unk = t->kind->unk;
@@ -245,18 +260,9 @@ static bool load_settings(struct vocab_loader *l) {
     if ((!t->kind->begins && meta_bool(l->f, "tokenizer.ggml.add_bos_token", &t->add_bos, l->err)) ||
         (!t->kind->ends && meta_bool(l->f, "tokenizer.ggml.add_eos_token", &t->add_eos, l->err)) ||
         !load_frames(l) || meta_bool(l->f, "tokenizer.ggml.add_space_prefix", &t->add_space_prefix, l->err) ||
-        meta_str(l->f, "tokenizer.chat_template", false, MAX_TEMPLATE, &template, l->err))
+        !load_template(l, "tokenizer.chat_template", &t->chat_template, &t->chat_template_len) ||
+        !load_template(l, "tokenizer.chat_template.tool_use", &t->tool_template, &t->tool_template_len))
         return false;
-    if (template.data) {
-        t->chat_template = malloc(template.len + 1);
-        if (!t->chat_template) {
-            err_set(l->err, STATUS_NOMEM, "%s: out of memory for the chat template", l->f->name);
-            return false;
-        }
-        memcpy(t->chat_template, template.data, template.len);
-        t->chat_template[template.len] = 0;
-        t->chat_template_len = template.len;
-    }
     return true;
 }
 

@@ -35,7 +35,10 @@ struct served_model {
     size_t max_token_bytes;                 // of the longest token: bounds how many tokens a text can be
     struct chat_template *chat;             // NULL: chat_problem says why
     char chat_problem[256];
-    char *template_source;              // owned, until chat_close(); NULL without a template
+    char *template_source; // owned, until chat_close(); NULL without a template
+    // The model's own template for conversations with tools, if it has one besides; owned, or NULL.
+    struct chat_template *tool_chat;
+    char *tool_source;
     const struct output_format *format; // of its output; NULL: it is text
     token_id format_tokens[MAX_FORMAT_TOKENS];
     int num_format_tokens;

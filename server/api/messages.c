@@ -3,6 +3,7 @@
 #include "chat_formats.h"
 #include "field_table.h"
 #include "jinja/chat.h"
+#include "log.h"
 #include "text.h"
 
 #include <errno.h>
@@ -25,6 +26,17 @@ static enum status read_file(struct buf *b, const char *path, struct err *err) {
     bool bad = ferror(f) || b->failed;
     fclose(f);
     return bad ? err_set(err, STATUS_IO, "%s: cannot be read", path) : STATUS_OK;
+}
+
+static enum status open_tool_template(struct served_model *m, struct err *err) {
+    size_t len;
+    const char *source = tokenizer_tool_template(m->tokenizer, &len);
+    struct err why = {0};
+    if (!source || !(m->tool_chat = chat_template_new(source, len, &why)))
+        return STATUS_OK; // one that cannot be used is none
+    if (!(m->tool_source = strndup(source, len)))
+        return err_set(err, STATUS_NOMEM, "out of memory for the chat template");
+    return STATUS_OK;
 }
 
 enum status chat_open(struct served_model *m, const char *path, struct err *err) {
@@ -59,12 +71,14 @@ enum status chat_open(struct served_model *m, const char *path, struct err *err)
                      "The model's chat template cannot be used: %.200s", why.msg);
     }
     buf_free(&file);
-    return err->code;
+    return path || !m->chat || err->code ? err->code : open_tool_template(m, err);
 }
 
 enum status chat_set_format(struct served_model *m, const char *name, struct err *err) {
     m->format = NULL;
-    if (!name && m->chat)
+    if (!name && m->tool_source)
+        m->format = output_format_of(m->tool_source);
+    if (!name && !m->format && m->chat)
         m->format = output_format_of(m->template_source);
     else if (name && strcmp(name, "none") != 0 && !(m->format = output_format_named(name)))
         return err_set(err, STATUS_INVALID, "--tool-call-parser %.40s is not known: none, %s", name,
@@ -75,9 +89,11 @@ enum status chat_set_format(struct served_model *m, const char *name, struct err
 
 void chat_close(struct served_model *m) {
     chat_template_free(m->chat);
+    chat_template_free(m->tool_chat);
     free(m->template_source);
-    m->chat = NULL;
-    m->template_source = NULL;
+    free(m->tool_source);
+    m->chat = m->tool_chat = NULL;
+    m->template_source = m->tool_source = NULL;
 }
 
 static bool is_word_byte(char c) {
@@ -114,6 +130,10 @@ const char *chat_thinking_variable(const struct served_model *m) {
 const char *chat_effort_variable(const struct served_model *m) {
     return m->chat && chat_template_uses(m, "reasoning_effort") ? "reasoning_effort"
                                                                 : chat_thinking_variable(m);
+}
+
+bool chat_reads_tools(const struct served_model *m) {
+    return m->chat && (m->tool_chat || chat_template_uses(m, "tools"));
 }
 
 // ---- messages
@@ -179,9 +199,29 @@ static struct chat_value *arguments_of(struct chat_arena *a, const json_t *v) {
     size_t len = json_string_length(v);
     json_t *object =
         text && json_depth_ok(text, len, MAX_JSON_DEPTH) ? json_loadb(text, len, JSON_ALLOW_NUL, NULL) : NULL;
-    struct chat_value *value = value_of(a, json_is_object(object) ? object : v, false);
+    bool broken = !json_is_object(object) && !json_is_object(v);
+    if (broken) // empty, null, or cut by a limit: the conversation goes on
+        log_msg(LOG_WARN,
+                "event=arguments bytes=%zu a call of before has arguments that are no object: taken as {}",
+                len);
+    struct chat_value *value =
+        broken ? chat_dict(a) : value_of(a, json_is_object(object) ? object : v, false);
     json_decref(object);
     return value;
+}
+
+// Reasoning of before has several names: a template that knows one gets what came by another.
+static void add_reasoning(const struct served_model *m, struct chat_arena *a, struct chat_value *dict,
+                          const json_t *message) {
+    static const char *const names[] = {"reasoning_content", "reasoning", "thinking"};
+    const json_t *given = NULL;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const json_t *v = json_object_get(message, names[i]);
+        given = !given && json_is_string(v) ? v : given;
+    }
+    for (size_t i = 0; given && i < sizeof names / sizeof *names; i++)
+        if (!field_get(message, names[i]) && chat_template_names(m, names[i]))
+            set_member(a, dict, names[i], value_of(a, given, false));
 }
 
 static struct chat_value *dict_of(struct chat_arena *a, const json_t *v, bool call) {
@@ -317,6 +357,7 @@ static bool add_message(const struct served_model *m, struct chat_arena *a, stru
         others->begun = true;
     else if (others->begun && others->num_late < MAX_LATE)
         others->late[others->num_late++] = dict;
+    add_reasoning(m, a, dict, message);
     bool ok = add_members(m, a, dict, message, i, e) && read_content(&text, message, role, i, e);
     if (ok && text.failed)
         ok = api_fail_memory(e);
@@ -535,7 +576,14 @@ static bool cut_behind(struct rendered_chat *r, const json_t *message, struct ap
 // The caller frees out->arena, also on failure.
 static bool render_body(const struct served_model *m, const json_t *root, bool add_generation_prompt,
                         bool continue_final, struct rendered_chat *out, struct api_error *e) {
-    const json_t *messages = json_object_get(root, "messages");
+    const json_t *messages = json_object_get(root, "messages"), *tools = field_get(root, "tools");
+    const char *choice = json_name(field_get(root, "tool_choice"));
+    struct served_model with = *m;
+    if (m->tool_chat && json_array_size(tools) > 0 && !(choice && strcmp(choice, "none") == 0)) {
+        with.chat = m->tool_chat;
+        with.template_source = m->tool_source;
+        m = &with;
+    }
     if (continue_final && json_is_true(field_get(root, "add_generation_prompt")))
         return api_fail(e, 400, NULL, "continue_final_message",
                         "'continue_final_message' and 'add_generation_prompt' exclude each other.");
@@ -584,18 +632,6 @@ static bool same_text(const struct rendered_chat *a, const struct rendered_chat 
     return i == a->num && k == b->num;
 }
 
-// The variable with which a template's reasoning is switched on and off; NULL: it has none. *value: the request's, or NULL.
-static const char *thinking_variable(const struct served_model *m, const json_t *root, const json_t **value) {
-    static const char *const names[] = {"enable_thinking", "thinking"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (chat_template_uses(m, names[i])) {
-            const json_t *own = field_get(root, names[i]), *kwargs = field_get(root, "chat_template_kwargs");
-            *value = own ? own : field_get(kwargs, names[i]);
-            return names[i];
-        }
-    return NULL;
-}
-
 bool chat_thinks(const struct served_model *m, const json_t *root, bool add_generation_prompt,
                  bool continue_final, bool *thinks, struct api_error *e) {
     const struct output_format *f = m->format;
@@ -605,7 +641,9 @@ bool chat_thinks(const struct served_model *m, const json_t *root, bool add_gene
               (strstr(m->template_source, f->think_open) || strstr(m->template_source, f->think_close));
     if (!*thinks)
         return true;
-    const char *name = thinking_variable(m, root, &value);
+    const char *name = chat_thinking_variable(m);
+    if (name && !(value = field_get(root, name)))
+        value = field_get(field_get(root, "chat_template_kwargs"), name);
     bool ok = render_body(m, root, add_generation_prompt, continue_final, &r, e);
     *thinks = ok && !ends_with(&r, f->think_close) && !json_is_false(value);
     if (*thinks && name && !value && !ends_with(&r, f->think_open)) { // off, unless it is said

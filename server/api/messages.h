@@ -18,6 +18,7 @@ enum status chat_set_format(struct served_model *m, const char *name, struct err
 bool chat_template_names(const struct served_model *m, const char *word);
 // Whether the template has the variable `name`.
 bool chat_template_uses(const struct served_model *m, const char *name);
+bool chat_reads_tools(const struct served_model *m); // by a template of its own, or the one
 // The template's variable that turns reasoning on or off; the one that an effort of reasoning sets, which may be the same.
 // NULL: it has none.
 const char *chat_thinking_variable(const struct served_model *m);

@@ -146,7 +146,7 @@ bool chat_read_tools(struct completion_request *r, const struct served_model *m,
         return false;
     if (!any || !wanted)
         return true;
-    if (!m->chat || !chat_template_uses(m, "tools"))
+    if (!chat_reads_tools(m))
         return api_fail(e, 400, "unsupported_parameter", "tools",
                         "The model's chat template does not know tools.");
     if (!m->format || (m->format->syntax == CALLS_NONE && !m->format->harmony))

@@ -5,9 +5,6 @@ import pytest
 import goldens
 from wire import check_error, parse_events
 
-pytestmark = pytest.mark.skipif(
-    not (goldens.ROOT / "engine/text/chat_template.c").exists(), reason="a tree without the template engine"
-)
 PATH = "/v1/chat/completions"
 HI = [{"role": "user", "content": "Hello there"}]
 

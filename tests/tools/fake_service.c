@@ -107,6 +107,9 @@ const char *tokenizer_chat_template(const struct tokenizer *t, size_t *len) {
     *len = 0;
     return NULL;
 }
+const char *tokenizer_tool_template(const struct tokenizer *t, size_t *len) {
+    return tokenizer_chat_template(t, len);
+}
 
 enum status text_encode(const struct tokenizer *t, const struct chat_segment *segments, size_t n,
                         struct token_buf *out) {

@@ -296,7 +296,50 @@ TEST(test_tokens) {
     write_text("chat_template.jinja", "U");
     t = tokenizer_open(folder, &err);
     assert_memory_equal(tokenizer_chat_template(t, &len), "U", 1);
+    assert_null(tokenizer_tool_template(t, &len));
     tokenizer_free(t);
+}
+
+// Templates by name, and where they may lie: a list, chat_template.json, files of their own, of which the last win.
+TEST(test_named_templates) {
+    static const struct {
+        const char *file, *text, *chat, *tools;
+    } steps[] = {
+        {"tokenizer_config.json",
+         "{\"chat_template\": [{\"name\": \"tool_use\", \"template\": \"B\"}, {\"name\": \"rag\", "
+         "\"template\": \"R\"}, "
+         "{\"name\": \"default\", \"template\": \"A\"}]}",
+         "A", "B"},
+        {"chat_template.json", "{\"chat_template\": \"C\"}", "C", "B"},
+        {"chat_template.jinja", "D", "D", "B"},
+        {"additional_chat_templates/tool_use.jinja", "E", "D", "E"},
+    };
+    char path[4096];
+    size_t len, tool_len;
+    write_sound();
+    remove_file("chat_template.jinja");
+    for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
+        struct err err = {0};
+        if (strchr(steps[i].file, '/')) {
+            snprintf(path, sizeof path, "%s/additional_chat_templates", folder);
+            assert_int_equal(mkdir(path, 0700), 0);
+        }
+        write_text(steps[i].file, steps[i].text);
+        struct tokenizer *t = tokenizer_open(folder, &err);
+        if (!t)
+            fail_msg("%s", err.msg);
+        const char *chat = tokenizer_chat_template(t, &len), *tools = tokenizer_tool_template(t, &tool_len);
+        assert_true(chat && tools && len == 1 && tool_len == 1);
+        assert_true(*chat == *steps[i].chat && *tools == *steps[i].tools);
+        tokenizer_free(t);
+    }
+    snprintf(path, sizeof path, "%s/additional_chat_templates/tool_use.jinja", folder);
+    unlink(path);
+    *strrchr(path, '/') = 0;
+    rmdir(path);
+    remove_file("chat_template.jinja");
+    remove_file("chat_template.json");
+    remove_file("tokenizer_config.json");
 }
 
 // Which of two files names the first token: null says that there is none, and does not ask the other.

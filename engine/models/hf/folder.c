@@ -67,9 +67,24 @@ static void close_folder(struct model_file *f) {
 
 // ---- opening
 
+// A template's file, where there is one. *own is the caller's.
+static bool read_template(struct folder *d, const char *name, char **own, struct text_view *text,
+                          struct err *err) {
+    struct err missing = {0};
+    const struct hf_file *f = hf_files_add(&d->files, name, false, &missing);
+    if (missing.code)
+        return err_set(err, missing.code, "%s", missing.msg) == STATUS_OK;
+    if (f && f->size > MAX_SMALL)
+        return err_set(err, STATUS_FORMAT, "%s is too long", name) == STATUS_OK;
+    if (f && !(*own = hf_files_text(&d->files, f, 0, f->size, err)))
+        return false;
+    *text = (struct text_view){*own, f ? (size_t)f->size : 0};
+    return true;
+}
+
 // Reads the configuration and the vocabulary, before the weights.
 static bool read_keys(struct folder *d, struct err *err) {
-    enum { CONFIG, GENERATION, TOKENIZER, TOKENIZER_CONFIG, SPECIAL_MAP, QUANTIZATION, NUM_TEXTS };
+    enum { CONFIG, GENERATION, TOKENIZER, TOKENIZER_CONFIG, SPECIAL_MAP, QUANTIZATION, TEMPLATE, NUM_TEXTS };
     static const struct {
         const char *name;
         bool required;
@@ -79,10 +94,10 @@ static bool read_keys(struct folder *d, struct err *err) {
                           {"tokenizer.json", true, MAX_VOCAB},
                           {"tokenizer_config.json", false, MAX_SMALL},
                           {"special_tokens_map.json", false, MAX_SMALL},
-                          {"hf_quant_config.json", false, MAX_SMALL}};
+                          {"hf_quant_config.json", false, MAX_SMALL},
+                          {"chat_template.json", false, MAX_SMALL}};
     struct jdoc j[NUM_TEXTS] = {{.num = 0}};
-    struct err missing = {0};
-    char *template = NULL;
+    char *template = NULL, *tool_template = NULL;
     bool ok = true;
     for (int i = 0; ok && i < NUM_TEXTS; i++)
         ok = hf_files_json(&d->files, texts[i].name, texts[i].required, texts[i].max, &j[i], err);
@@ -93,18 +108,17 @@ static bool read_keys(struct folder *d, struct err *err) {
                                 &d->config, err);
     struct hf_vocab_files files = {.tokenizer = &j[TOKENIZER],
                                    .config = j[TOKENIZER_CONFIG].num ? &j[TOKENIZER_CONFIG] : NULL,
-                                   .special_map = j[SPECIAL_MAP].num ? &j[SPECIAL_MAP] : NULL};
-    const struct hf_file *f = ok ? hf_files_add(&d->files, "chat_template.jinja", false, &missing) : NULL;
-    if (missing.code || (f && f->size > MAX_SMALL))
-        ok = err_set(err, missing.code ? missing.code : STATUS_FORMAT, "%s",
-                     missing.code ? missing.msg : "chat_template.jinja is too long") == STATUS_OK;
-    if (ok && f && (ok = (template = hf_files_text(&d->files, f, 0, f->size, err)) != NULL))
-        files.chat_template = (struct text_view){template, (size_t)f->size};
+                                   .special_map = j[SPECIAL_MAP].num ? &j[SPECIAL_MAP] : NULL,
+                                   .template_json = j[TEMPLATE].num ? &j[TEMPLATE] : NULL};
+    ok = ok && read_template(d, "chat_template.jinja", &template, &files.chat_template, err) &&
+         read_template(d, "additional_chat_templates/tool_use.jinja", &tool_template, &files.tool_template,
+                       err);
     ok = ok &&
          hf_vocab_read(&files, d->config.eos, d->config.num_eos, d->config.vocab, &d->keys, err) == STATUS_OK;
     for (int i = 0; i < NUM_TEXTS; i++)
         jdoc_free(&j[i]);
     free(template);
+    free(tool_template);
     return ok;
 }
 

@@ -254,6 +254,8 @@ enum status hf_vocab_read(const struct hf_vocab_files *files, const int64_t *eos
                              .config = files->config,
                              .special_map = files->special_map,
                              .chat_template = files->chat_template,
+                             .tool_template = files->tool_template,
+                             .template_json = files->template_json,
                              .keys = keys,
                              .err = err ? err : &local};
     bool ok = read_model(&r) && read_tokens(&r, rows) && write_tokens(&r) &&

@@ -7,7 +7,9 @@
 
 struct hf_vocab_files { // those but the first may be NULL
     const struct jdoc *tokenizer, *config, *special_map;
-    struct text_view chat_template; // chat_template.jinja; data NULL: none
+    // chat_template.jinja, additional_chat_templates/tool_use.jinja; data NULL: none
+    struct text_view chat_template, tool_template;
+    const struct jdoc *template_json; // chat_template.json, may be NULL
 };
 
 // eos: (num_eos) ids that end a generation. rows: of the embedding, so many tokens there are at least; the others are

@@ -15,7 +15,8 @@ enum hf_vocab_model { MODEL_BPE, MODEL_WORDPIECE, MODEL_UNIGRAM };
 struct vocab_reader {
     const struct jdoc *j;                    // tokenizer.json
     const struct jdoc *config, *special_map; // of struct hf_vocab_files, may be NULL
-    struct text_view chat_template;
+    struct text_view chat_template, tool_template;
+    const struct jdoc *template_json;
     const struct jdoc_value *model;
     struct hf_keys *keys;
     struct err *err;

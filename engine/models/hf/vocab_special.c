@@ -142,19 +142,35 @@ bool hf_vocab_special(struct vocab_reader *r, const int64_t *eos, int num_eos) {
     return true;
 }
 
-// chat_template.jinja, or that of tokenizer_config.json: a string, or a list of {name, template}.
-void hf_vocab_template(struct vocab_reader *r) {
-    const struct jdoc *c = r->config;
+// The template of a name in a list of {name, template}.
+static struct text_view named_template(const struct jdoc *c, const struct jdoc_value *list,
+                                       const char *name) {
+    JDOC_EACH(c, e, list) {
+        const struct jdoc_value *one = jdoc_get(c, e, "template");
+        if (one && one->type == JDOC_STRING && jdoc_is(c, jdoc_get(c, e, "name"), name))
+            return jdoc_text(c, one);
+    }
+    return (struct text_view){0};
+}
+
+// Those of `chat_template` in a document: one, or a list by name. What is there already stays.
+static void read_templates(struct vocab_reader *r, const struct jdoc *c) {
     const struct jdoc_value *v = c ? jdoc_get(c, c->values, "chat_template") : NULL;
-    struct text_view text = r->chat_template;
-    if (!text.data && v && v->type == JDOC_STRING)
-        text = jdoc_text(c, v);
-    if (!text.data && v && v->type == JDOC_ARRAY)
-        JDOC_EACH(c, e, v) {
-            const struct jdoc_value *one = jdoc_get(c, e, "template");
-            if (one && one->type == JDOC_STRING && jdoc_is(c, jdoc_get(c, e, "name"), "default"))
-                text = jdoc_text(c, one);
-        }
-    if (text.data)
-        hf_str(r->keys, "tokenizer.chat_template", text, "chat_template");
+    bool list = v && v->type == JDOC_ARRAY;
+    if (!r->chat_template.data && v && v->type == JDOC_STRING)
+        r->chat_template = jdoc_text(c, v);
+    if (!r->chat_template.data && list)
+        r->chat_template = named_template(c, v, "default");
+    if (!r->tool_template.data && list)
+        r->tool_template = named_template(c, v, "tool_use");
+}
+
+// The files of templates, as transformers saves them today; else those of chat_template.json and tokenizer_config.json.
+void hf_vocab_template(struct vocab_reader *r) {
+    read_templates(r, r->template_json);
+    read_templates(r, r->config);
+    if (r->chat_template.data)
+        hf_str(r->keys, "tokenizer.chat_template", r->chat_template, "chat_template");
+    if (r->tool_template.data)
+        hf_str(r->keys, "tokenizer.chat_template.tool_use", r->tool_template, "chat_template");
 }

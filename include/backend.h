@@ -155,9 +155,18 @@ struct step_limits {
     bool keep_hidden; // step_out.hidden is filled
     int max_adapters; // slots for them; 0: none
     int max_adapter_rank;
-    bool has_types; // tokens have types
-    int embed_size; // D where rows may bring embeddings of their own (step.embeds); 0: none do
+    bool has_types;     // tokens have types
+    int num_host_pages; // of a pool in host memory, which steps reach by moves alone; 0: none
+    int embed_size;     // D where rows may bring embeddings of their own (step.embeds); 0: none do
 };
+
+// Whether the pages of a move are in their pools, and one of them in the device's.
+static inline bool backend_can_move(const struct step_limits *l, const struct kv_move *v) {
+    int from = v->from_tier == KV_HOST ? l->num_host_pages : v->from_tier == KV_DEVICE ? l->num_blocks : 0;
+    int to = v->to_tier == KV_HOST ? l->num_host_pages : v->to_tier == KV_DEVICE ? l->num_blocks : 0;
+    return v->from >= 0 && v->from < from && v->to >= 0 && v->to < to &&
+           (v->from_tier == KV_DEVICE || v->to_tier == KV_DEVICE);
+}
 
 // How to sample from one logits row. 88 bytes, no padding.
 struct logits_row {
@@ -364,7 +373,7 @@ struct backend_ops {
     // Waits for the oldest step that has not been synced. out holds nothing of use where there is no head.
     enum status (*sync)(struct device *dev, struct step_out *out, struct err *err);
 
-    // Copies pages on the device in this order, after the steps launched before and before the next one. Asynchronous:
+    // Copies pages, within the device and between its pool and the host's, in this order, after the steps launched before and before the next one. Asynchronous:
     // returns at once where the device works beside the host.
     void (*kv_copy)(struct device *dev, const struct kv_move *moves, int num_moves);
 };

@@ -39,9 +39,13 @@ static inline int kv_first_kept(int position, int window, bool chunked) {
     return kv_first_seen(position, window, chunked) / KV_TILE * KV_TILE;
 }
 
-// Page `to` becomes a copy of page `from`: all layers, keys and values.
+// Where a page lies: in the device's pool, or in one that the device has in host memory (step_limits.num_host_pages).
+enum kv_tier { KV_DEVICE, KV_HOST };
+
+// Page `to` becomes a copy of page `from`: all layers, keys and values. One of them is the device's.
 struct kv_move {
     int32_t from, to;
+    int16_t from_tier, to_tier; // enum kv_tier
 };
 
 #ifdef __cplusplus

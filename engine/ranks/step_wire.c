@@ -19,7 +19,7 @@ size_t step_wire_max_bytes(const struct step_limits *l, const struct model_confi
                             .seqs = l->max_seqs,
                             .rows = l->max_rows,
                             .entries = (int)max_entries,
-                            .moves = l->num_blocks, // a page is the target of one move
+                            .moves = l->num_blocks + l->num_host_pages, // a page is the target of one move
                             .masks = l->max_rows,
                             .has_masks = true,
                             .has_types = l->has_types,
@@ -146,7 +146,7 @@ static bool is_sound(const struct wire *w, const struct step_arrays *p, const st
     for (int g = 0; g < c->groups; g++)
         ok &= is_sound_group(c, p, g, model->groups[g].kind, l, block_size);
     for (int m = 0; m < c->moves; m++)
-        ok &= is_within(p->moves[m].from, l->num_blocks - 1) && is_within(p->moves[m].to, l->num_blocks - 1);
+        ok &= backend_can_move(l, &p->moves[m]);
     for (int r = 0; r < c->rows; r++) {
         const struct logits_row *row = &p->rows[r];
         ok &= is_within(row->row, T - 1) && row->target < vocab && row->num_logprobs <= MAX_TOP_LOGPROBS &&
@@ -172,7 +172,7 @@ enum status step_wire_read(void *src, size_t bytes, const struct step_limits *l,
         !is_within(w.num_decode, c->seqs) || !is_within(c->rows, l->max_rows) || c->entries < 0 ||
         !is_within(c->masks, c->rows) || !is_within(c->embeds, c->tokens) ||
         c->embed_size != (c->embeds > 0 ? l->embed_size : 0) || (c->embeds > 0 && c->embed_size == 0) ||
-        c->groups != model->num_groups || !is_within(c->moves, l->num_blocks) ||
+        c->groups != model->num_groups || !is_within(c->moves, l->num_blocks + l->num_host_pages) ||
         !are_counts(c->blocks, c->groups) || w.bytes != bytes ||
         step_layout(c, model->vocab, sizeof w, src, &a) != bytes)
         return err_set(err, STATUS_DEVICE, "a step of %d tokens in %zu bytes is not within the limits",

@@ -179,6 +179,7 @@ static void cpu_close(struct device *dev) {
         rope_table_close(&dev->ropes[i]);
     region_free(&dev->arena);
     region_free(&dev->kv);
+    region_free(&dev->host_kv);
     free(dev);
 }
 
@@ -305,8 +306,10 @@ static enum status cpu_reserve(struct device *dev, const struct step_limits *lim
         lay_out_arena(dev, &arena);
         dev->arena = region_alloc(arena.used);
         dev->kv = region_alloc(cpu_kv_region(dev, limits->num_blocks));
+        if (limits->num_host_pages > 0)
+            dev->host_kv = region_alloc((size_t)limits->num_host_pages * cpu_kv_bytes(dev, 1));
     }
-    if (!ok || !dev->arena.data || !dev->kv.data)
+    if (!ok || !dev->arena.data || !dev->kv.data || (limits->num_host_pages > 0 && !dev->host_kv.data))
         return err_set(err, STATUS_NOMEM,
                        "no memory for steps of %d tokens and a cache of %d blocks; lower "
                        "--max-num-batched-tokens or --num-kv-blocks",

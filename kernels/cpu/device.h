@@ -167,6 +167,7 @@ struct device {
     float *attn_partials;      // partials of decode's chunks over long contexts
     struct sampler **samplers; // (threads)
     struct region kv;          // kv.h
+    struct region host_kv;     // pages, each with its scales behind it
     struct rope_table ropes[MODEL_MAX_ROPES];
     struct cpu_result result[2]; // of steps with odd and even number
     uint64_t num_begun, num_synced;

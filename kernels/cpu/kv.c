@@ -37,15 +37,25 @@ void cpu_kv_write(struct device *dev, const struct layer *layer, int64_t slot, c
         }
 }
 
+static void *page_in(const struct device *dev, int tier, int32_t page) {
+    return tier == KV_HOST ? (char *)dev->host_kv.data + (size_t)page * cpu_kv_bytes(dev, 1)
+                           : kv_page(dev, page);
+}
+
+static void *page_scales_in(const struct device *dev, int tier, int32_t page) {
+    return tier == KV_HOST ? (char *)page_in(dev, tier, page) + kv_page_bytes(dev)
+                           : (char *)kv_page_scale(dev, page);
+}
+
 // At once: host and device are one, and every step before has been computed.
 void cpu_kv_copy(struct device *dev, const struct kv_move *moves, int num_moves) {
-    for (int i = 0; i < num_moves; i++) {
-        int32_t from = moves[i].from, to = moves[i].to;
-        CHECK(from >= 0 && from < dev->limits.num_blocks && to >= 0 && to < dev->limits.num_blocks);
-        if (from == to)
+    for (const struct kv_move *v = moves; v < moves + num_moves; v++) {
+        CHECK(backend_can_move(&dev->limits, v));
+        if (v->from == v->to && v->from_tier == v->to_tier)
             continue;
-        memcpy(kv_page(dev, to), kv_page(dev, from), kv_page_bytes(dev));
+        memcpy(page_in(dev, v->to_tier, v->to), page_in(dev, v->from_tier, v->from), kv_page_bytes(dev));
         if (dev->kv_dtype == DTYPE_I8)
-            memcpy(kv_page_scale(dev, to), kv_page_scale(dev, from), kv_page_scales(dev) * sizeof(float));
+            memcpy(page_scales_in(dev, v->to_tier, v->to), page_scales_in(dev, v->from_tier, v->from),
+                   kv_page_scales(dev) * sizeof(float));
     }
 }

@@ -106,6 +106,7 @@ static void cuda_close(struct device *dev) {
     cuda_loading_free(dev);
     rt_free(dev->rt, dev->arena);
     rt_free(dev->rt, dev->keys);
+    rt_free_host(dev->rt, dev->host_pages);
     for (int i = 0; i < 2; i++) {
         struct cuda_result *r = &dev->result[i];
         rt_free_host(dev->rt, dev->upload[i]);

@@ -186,7 +186,8 @@ struct device {
     struct cuda_topk *topk;                               // (head_rows)
     char *keys;                                           // the cache (kv.c)
     float *scales;                                        // of an I8 cache, or NULL
-    void *arena;                                          // all of the above but the cache
+    char *host_pages;          // of limits.num_host_pages, each as cuda_kv_block_bytes() counts it, or NULL
+    void *arena;               // all of the above but the cache
     int logits_ld, num_maxima; // padded logits of a row, and the maxima of their groups
 
     struct work_config work_config;

@@ -110,31 +110,68 @@ struct cuda_kv cuda_kv_of(const struct device *dev, const struct attn_spec *attn
     return kv;
 }
 
-// A launch per move, so that moves follow on each other. Values lie behind keys, so that both are one list of
-// arrays, and so do their scales.
-void cuda_kv_copy(struct device *dev, const struct kv_move *moves, int num_moves) {
-    int blocks = dev->limits.num_blocks, arrays = cuda_kv_page_arrays(dev);
-    bool whole = cuda_kv_whole_pages(dev);
-    for (int i = 0; i < num_moves; i++) {
-        CHECK(moves[i].from >= 0 && moves[i].from < blocks && moves[i].to >= 0 && moves[i].to < blocks);
-        struct cuda_page_copy a = {.pages = dev->keys,
+// The arrays in which pages lie: all places of keys, and of values behind them, or all scales of heads of one size. `from`
+// is page `page`, counted in page_bytes.
+static struct cuda_page_copy page_arrays(const struct device *dev, int32_t page) {
+    int arrays = cuda_kv_page_arrays(dev);
+    return (struct cuda_page_copy){.pages = dev->keys,
                                    .stride = cuda_kv_array_bytes(dev),
                                    .page_bytes = place_elems(dev) * dtype_row_bytes(dev->kv_dtype, 1),
                                    .num = arrays,
-                                   .from = moves[i].from * (whole ? arrays : 1),
-                                   .to = moves[i].to * (whole ? arrays : 1)};
+                                   .from = page * (cuda_kv_whole_pages(dev) ? arrays : 1)};
+}
+
+static struct cuda_page_copy scale_arrays(const struct device *dev, int spec, int32_t page) {
+    bool whole = cuda_kv_whole_pages(dev);
+    size_t d = (size_t)dev->model.attn[spec].head_dim, all = cuda_kv_page_scales(dev, spec);
+    return (struct cuda_page_copy){.pages = (char *)cuda_kv_scales(dev, (int)d),
+                                   .stride = array_elems(dev) / d * sizeof(float),
+                                   .page_bytes = (whole ? all : place_elems(dev) / d) * sizeof(float),
+                                   .num = whole     ? all > 0
+                                          : all > 0 ? cuda_kv_page_arrays(dev)
+                                                    : 0,
+                                   .from = page};
+}
+
+// Copies the pieces of page `from` to a page of the host, where they lie one behind the other, or back. Returns their end.
+static char *copy_pieces(struct device *dev, const struct cuda_page_copy *a, char *host, bool to_host) {
+    for (int i = 0; i < a->num; i++, host += a->page_bytes) {
+        char *piece = a->pages + (size_t)i * a->stride + (size_t)a->from * a->page_bytes;
+        if (to_host)
+            rt_download(dev->rt, host, piece, a->page_bytes);
+        else
+            rt_upload(dev->rt, piece, host, a->page_bytes);
+    }
+    return host;
+}
+
+static void copy_page(struct device *dev, struct cuda_page_copy a, const struct cuda_page_copy *to) {
+    a.to = to->from;
+    if (a.num > 0)
         cuda_page_copy(dev->rt, &a);
-        for (int s = 0; dev->scales && s < dev->model.num_attn; s++) {
-            size_t d = (size_t)dev->model.attn[s].head_dim, all = cuda_kv_page_scales(dev, s);
-            struct cuda_page_copy scales = {.pages = (char *)cuda_kv_scales(dev, (int)d),
-                                            .stride = array_elems(dev) / d * sizeof(float),
-                                            .page_bytes =
-                                                (whole ? all : place_elems(dev) / d) * sizeof(float),
-                                            .num = whole ? 1 : arrays,
-                                            .from = moves[i].from,
-                                            .to = moves[i].to};
-            if (all > 0)
-                cuda_page_copy(dev->rt, &scales);
+}
+
+// A launch per move, so that moves follow on each other, or a copy per piece.
+void cuda_kv_copy(struct device *dev, const struct kv_move *moves, int num_moves) {
+    int num_scales = dev->scales ? dev->model.num_attn : 0;
+    for (const struct kv_move *v = moves; v < moves + num_moves; v++) {
+        bool to_host = v->to_tier == KV_HOST, apart = to_host || v->from_tier == KV_HOST;
+        CHECK(backend_can_move(&dev->limits, v));
+        int32_t page = to_host || !apart ? v->from : v->to; // of the device
+        struct cuda_page_copy a = page_arrays(dev, page), to = page_arrays(dev, v->to);
+        char *host = NULL;
+        if (apart) {
+            host = dev->host_pages + (size_t)(to_host ? v->to : v->from) * cuda_kv_block_bytes(dev);
+            host = copy_pieces(dev, &a, host, to_host);
+        } else {
+            copy_page(dev, a, &to);
+        }
+        for (int s = 0; s < num_scales; s++) {
+            a = scale_arrays(dev, s, page), to = scale_arrays(dev, s, v->to);
+            if (apart)
+                host = copy_pieces(dev, &a, host, to_host);
+            else
+                copy_page(dev, a, &to);
         }
     }
 }

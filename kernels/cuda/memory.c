@@ -186,13 +186,14 @@ static void alloc_arena(struct device *dev, struct cuda_arena *a) {
 }
 
 // Bytes of all that alloc_host() and fill_rope() take.
-static size_t host_bytes(const struct device *dev) {
+static size_t host_bytes(struct device *dev) {
     size_t R = (size_t)dev->max_rows, V = (size_t)dev->model.vocab, D = (size_t)dev->model.hidden, rope = 0;
     size_t row = 2 * MAX_TOP_LOGPROBS * sizeof(int32_t) + (dev->limits.keep_logits ? V * sizeof(float) : 0) +
                  (dev->limits.keep_hidden ? D * sizeof(float) : 0);
     for (int i = 0; i < dev->model.num_ropes; i++)
         rope = rope_elements(dev, i) > rope ? rope_elements(dev, i) : rope;
-    return 2 * (dev->upload_bytes + results_bytes(dev) + R * row + own_embed_elements(dev) * sizeof(float)) +
+    return (size_t)dev->limits.num_host_pages * cuda_kv_block_bytes(dev) +
+           2 * (dev->upload_bytes + results_bytes(dev) + R * row + own_embed_elements(dev) * sizeof(float)) +
            2 * rope * sizeof(float) + V * sizeof *dev->seen;
 }
 
@@ -222,6 +223,11 @@ static bool alloc_host(struct device *dev) {
         r->failed = (uint8_t *)(r->counts + 1);
     }
     return true;
+}
+
+static bool alloc_host_pages(struct device *dev) {
+    size_t n = (size_t)dev->limits.num_host_pages;
+    return n == 0 || (dev->host_pages = rt_alloc_host(dev->rt, n * cuda_kv_block_bytes(dev))) != NULL;
 }
 
 // A rotation's table, for all positions that are served, at once: graphs hold its place, and a step waits for
@@ -387,7 +393,8 @@ enum status cuda_reserve(struct device *dev, const struct step_limits *limits, s
         return no_memory(dev, workspace, cache, err);
     struct cuda_arena arena = {dev->arena, 0};
     alloc_arena(dev, &arena);
-    bool filled = alloc_host(dev) && fill_tables(dev) && (!device_is_latent(dev) || cuda_latent_fill(dev));
+    bool filled = alloc_host(dev) && alloc_host_pages(dev) && fill_tables(dev) &&
+                  (!device_is_latent(dev) || cuda_latent_fill(dev));
     if (rt_failed(dev->rt))
         return rt_wait(dev->rt, 0, err);
     if (!filled)

@@ -51,6 +51,7 @@ struct device {
     float *expert_weights;            // and their weights
     double *sum;                      // (D) over them
     float *keys, *values;             // (max_context, d)
+    char *host_kv;                    // (num_host_pages, ...) likewise
     char *kv; // (num_blocks, kv_layers, 2) keys or values of a block as kv_export gives them
     struct ref_result result[2]; // of steps with odd and even seq
     uint64_t num_begun, num_synced;
@@ -127,7 +128,7 @@ static void ref_close(struct device *dev) {
     free(dev->experts), free(dev->expert_weights), free(dev->sum), free(dev->layer_embed),
         free(dev->layer_row), free(dev->altup), free(dev->laurel), free(dev->low), free(dev->stream);
     free(dev->before), free(dev->norm), free(dev->weighed), free(dev->shared), free(dev->wide),
-        free(dev->scores), free(dev->keys), free(dev->values), free(dev->kv);
+        free(dev->scores), free(dev->keys), free(dev->values), free(dev->kv), free(dev->host_kv);
     free(dev);
 }
 
@@ -237,6 +238,7 @@ static enum status ref_reserve(struct device *dev, const struct step_limits *lim
     dev->keys = zeroed(dev, (size_t)limits->max_context * d, sizeof(float));
     dev->values = zeroed(dev, (size_t)limits->max_context * d, sizeof(float));
     dev->kv = zeroed(dev, (size_t)limits->num_blocks, ref_kv_block_bytes(dev));
+    dev->host_kv = zeroed(dev, (size_t)limits->num_host_pages, ref_kv_block_bytes(dev));
     for (int i = 0; i < 2; i++) {
         struct ref_result *r = &dev->result[i];
         r->ids = zeroed(dev, R, sizeof *r->ids);
@@ -911,11 +913,15 @@ static enum status ref_sync(struct device *dev, struct step_out *out, struct err
     return dev->out_of_memory ? err_set(err, STATUS_DEVICE, "ref: out of memory in a step") : STATUS_OK;
 }
 
+static char *page_in(struct device *dev, int tier, int32_t page) {
+    return (tier == KV_HOST ? dev->host_kv : dev->kv) + (size_t)page * ref_kv_block_bytes(dev);
+}
+
 static void ref_kv_copy(struct device *dev, const struct kv_move *moves, int num_moves) {
-    for (int i = 0; i < num_moves; i++) {
-        CHECK(moves[i].from >= 0 && moves[i].from < dev->limits.num_blocks && moves[i].to >= 0 &&
-              moves[i].to < dev->limits.num_blocks);
-        memmove(kv_block(dev, moves[i].to), kv_block(dev, moves[i].from), ref_kv_block_bytes(dev));
+    for (const struct kv_move *v = moves; v < moves + num_moves; v++) {
+        CHECK(backend_can_move(&dev->limits, v));
+        memmove(page_in(dev, v->to_tier, v->to), page_in(dev, v->from_tier, v->from),
+                ref_kv_block_bytes(dev));
     }
 }
 

@@ -70,10 +70,17 @@ TEST(test_copied_places) {
         pages[i] = (unsigned char)random_u32();
     for (int i = 0; i < 4; i++)
         in->inspect->kv_import(in->dev, i, pages + (size_t)i * bytes);
-    in->ops->kv_copy(in->dev, &(struct kv_move){.from = 1, .to = 2}, 1);
-    for (int i = 0; i < 4; i++) {
-        in->inspect->kv_export(in->dev, i, got);
-        assert_memory_equal(got, pages + (size_t)(i == 2 ? 1 : i) * bytes, bytes);
+    static const struct kv_move moves[] = {{.from = 1, .to = 2},
+                                           {.from = 0, .to = 1, .to_tier = KV_HOST},
+                                           {.from = 1, .to = 0, .to_tier = KV_HOST},
+                                           {.from = 1, .from_tier = KV_HOST, .to = 3}};
+    static const int holds[][4] = {{0, 1, 1, 3}, {0, 1, 1, 0}}; // after the first; after all
+    for (int k = 0; k < 2; k++) {
+        in->ops->kv_copy(in->dev, moves + k, k ? 3 : 1);
+        for (int i = 0; i < 4; i++) {
+            in->inspect->kv_export(in->dev, i, got);
+            assert_memory_equal(got, pages + (size_t)holds[k][i] * bytes, bytes);
+        }
     }
     free(pages), free(got);
     instance_close(in);

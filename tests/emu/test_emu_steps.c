@@ -227,7 +227,7 @@ static int add_moves(const struct instance *in, struct kv_move *moves, int from,
     for (int g = 0; g < in->model.config.num_groups; g++)
         for (int i = kv_first_kept(position, in->model.config.groups[g].window, false) / B; i * B < position;
              i++)
-            moves[n++] = (struct kv_move){block_in(in, g, from, i), block_in(in, g, to, i)};
+            moves[n++] = (struct kv_move){.from = block_in(in, g, from, i), .to = block_in(in, g, to, i)};
     return n;
 }
 
@@ -379,10 +379,12 @@ TEST(test_kv_copy) {
         char *a = must_calloc(1, bytes), *b = must_calloc(1, bytes);
         struct kv_move moves[64], whole[64];
         int n = 0, pages = add_moves(in, whole, 0, 1, N);
-        for (int i = 0; i < pages; i++) { // by way of a third sequence's page, which is written again
+        for (int i = 0; i < pages;
+             i++) { // by way of a third sequence's page and the host, which are written again
             poison_page(in, whole[i].to);
-            moves[n++] = (struct kv_move){whole[i].from, block_of(in, 2, 0)};
-            moves[n++] = (struct kv_move){block_of(in, 2, 0), whole[i].to};
+            moves[n++] = (struct kv_move){.from = whole[i].from, .to = block_of(in, 2, 0)};
+            moves[n++] = (struct kv_move){.from = block_of(in, 2, 0), .to = i % 2, .to_tier = KV_HOST};
+            moves[n++] = (struct kv_move){.from = i % 2, .from_tier = KV_HOST, .to = whole[i].to};
         }
         struct batch *first = batch_make(in, &prompt, 1), *second = batch_make(in, &copy, 1);
         struct step_out out;

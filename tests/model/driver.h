@@ -33,6 +33,8 @@ struct driver {
     uint64_t next_id;
     bool no_logprobs;             // of requests from here on; their got.logprob and got.top mean nothing then
     struct expert_counts experts; // of all steps
+    const struct plan *(*alter)(struct driver *d,
+                                const struct plan *plan); // what is launched for a plan, or NULL
 };
 
 struct driver_config {
@@ -178,7 +180,7 @@ static inline bool driver_step(struct driver *d, struct got *got) {
     struct err err = {0};
     const struct plan *plan;
     while (engine_in_flight(d->engine) < d->depth && (plan = sched_step(d->sched, d->max_chunk)))
-        engine_launch(d->engine, plan, NULL);
+        engine_launch(d->engine, d->alter ? d->alter(d, plan) : plan, NULL);
     if (engine_in_flight(d->engine) == 0)
         return false;
     if (engine_collect(d->engine, &result, &err) != STATUS_OK)

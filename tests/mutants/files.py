@@ -201,7 +201,7 @@ ROWS = [
     ("engine/models/config_mix.c", "(int64_t)m->groups * m->key_dim > 1 << 22", "false", "test_recurrent_config"),  # keys of any size
     ("engine/settings.c", "(states / token + 15) / 16 * 16", "states / token / 16 * 16", "test_json_arch"),  # pages of states are larger than keys
     (MIX, "c.out_gate = in + channels;", "c.out_gate = in;", "test_mix"),  # the gates change places
-    (CPU_KV, "kv_page(dev, from), kv_page_bytes(dev));", "kv_page(dev, from), (size_t)dev->model.kv_layers * kv_vectors(dev) * kv_half_elems(dev) * kv_elem_bytes(dev));", "test_mix"),  # a snapshot has keys' bytes only
+    (CPU_KV, "page_in(dev, v->from_tier, v->from), kv_page_bytes(dev));", "page_in(dev, v->from_tier, v->from), (size_t)dev->model.kv_layers * kv_vectors(dev) * kv_half_elems(dev) * kv_elem_bytes(dev));", "test_mix"),  # a snapshot has keys' bytes only
     (SHARD, "r = groups ? mix_groups(s, m) : mix_heads(s, m);", "r = mix_heads(s, m);", "test_shard"),  # rows of heads for groups
     (SHARD, "layer->state_layer = (uint16_t)own->groups[layer->state_group].num_layers++;", "", "test_shard"),  # places of other stages
     (KV_LAYERS, "if (n % c->state_layers == 0)", "if (n == 0)", "test_kv_layers"),  # states beyond the page

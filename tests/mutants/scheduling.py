@@ -231,6 +231,12 @@ ROWS = [
     ("kernels/cpu/cpu.c", "embed_row(job, t++, step->embeds + (size_t)e *", "embed_row(job, t++, step->embeds + 0 *", "test_layers"),  # all bring the first
     (CUDA % "rows.cu", "        float v = kd_mul(from[i], a.all.factor);", "        float v = from[i];", "test_emu_kinds"),  # what a row brings is not scaled
     (CUDA % "step.c", "dev->max_graphs > 0 && step->num_embeds == 0 &&", "dev->max_graphs > 0 &&", "test_emu_embeds"),  # a CUDA graph looks the ids up
+    # ---- pages in host memory
+    ("include/backend.h", "           (v->from_tier == KV_DEVICE || v->to_tier == KV_DEVICE);", "           true;", "test_comm_processes"),  # between two pages of the host
+    ("engine/ranks/step_wire.c", "        ok &= backend_can_move(l, &p->moves[m]);\n", "        ok &= p->moves[m].from >= 0;\n", "test_comm_processes"),  # pages that there are not
+    ("kernels/ref/backend.c", "(tier == KV_HOST ? dev->host_kv : dev->kv)", "dev->kv + (tier == KV_HOST)", "test_host_pages"),  # the host's pages are the device's
+    ("kernels/cpu/kv.c", "    return tier == KV_HOST ? (char *)page_in(dev, tier, page) + kv_page_bytes(dev)", "    return tier == KV_HOST ? (char *)page_in(dev, tier, page)", "test_host_pages"),  # scales over numbers
+    (CUDA % "kv.c", "i < a->num; i++, host += a->page_bytes) {", "i < a->num; i++) {", "test_emu_kinds"),  # pieces of a page over each other
     # ---- a plan as a step
     (BATCH, "    if (plan->num_moves > 0)\n        memcpy(v.moves, plan->moves, (size_t)plan->num_moves * sizeof *v.moves);\n", "",
             "test_batch"),  # a step without the moves of its plan

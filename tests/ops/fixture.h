@@ -509,6 +509,7 @@ static inline struct instance *instance_open_as(const struct fixture *f, struct 
                                               .max_rows = max_tokens,
                                               .max_context = max_context,
                                               .num_blocks = in->first_block + blocks,
+                                              .num_host_pages = 2,
                                               .keep_logits = !(flags & INSTANCE_NO_LOGITS),
                                               .keep_hidden = flags & INSTANCE_HIDDEN,
                                               .has_types = f->config.token_types > 1});

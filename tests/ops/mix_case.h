@@ -148,7 +148,7 @@ static inline bool run(const struct case_of *c, const struct backend_ops *ops, c
                                 .groups = {{slots, block_start, ids}}};
             struct step_out ignored;
             if (turn == 1 && s0 == 0)
-                ops->kv_copy(dev, &(struct kv_move){pages[0], pages[SEQS]}, 1);
+                ops->kv_copy(dev, &(struct kv_move){.from = pages[0], .to = pages[SEQS]}, 1);
             ops->step_begin(dev, &step);
             ops->resid_import(dev, rows, &step);
             ops->mix(dev, &layer, &step);

@@ -278,15 +278,19 @@ TEST(test_moves) {
         struct setup s = {backends[k % 2], NULL, 2, block_sizes[k / 2 / NUM_KV_TYPES],
                           kv_types[k / 2 % NUM_KV_TYPES]};
         struct instance *in = instance_open(f, s, 64, 96, 3);
-        struct kv_move moves[2 * 2 * TOKENS];
+        struct kv_move moves[3 * 2 * TOKENS];
         struct trace own = trace_open(in), copy = trace_open(in);
         int num_moves = 0;
         poison_kv(in);
         run_pieces(in, &(struct piece){0, 0, TOKENS, false}, 1);
         for (int g = 0; g < 2; g++)
-            for (int i = 0; i * s.block_size < TOKENS; i++) { // by way of a third sequence's pages
-                moves[num_moves++] = (struct kv_move){block_in(in, g, 0, i), block_in(in, g, 2, i)};
-                moves[num_moves++] = (struct kv_move){block_in(in, g, 2, i), block_in(in, g, 1, i)};
+            for (int i = 0; i * s.block_size < TOKENS;
+                 i++) { // by way of the host and a third sequence's pages
+                int third = block_in(in, g, 2, i);
+                moves[num_moves++] =
+                    (struct kv_move){.from = block_in(in, g, 0, i), .to = 1, .to_tier = KV_HOST};
+                moves[num_moves++] = (struct kv_move){.from = 1, .from_tier = KV_HOST, .to = third};
+                moves[num_moves++] = (struct kv_move){.from = third, .to = block_in(in, g, 1, i)};
             }
         for (int seq = 1; seq >= 0; seq--) {
             struct batch *b = batch_make(in, &(struct piece){seq, TOKENS, 1, true}, 1);

@@ -53,7 +53,7 @@ TEST(test_groups) {
     assert_true(kv_grow(&kv, &r1->seq, LEN - 1));
     struct plan_item items[] = {{.req = r1, .first = 160, .num_new = 31, .first_logit = 31},
                                 {.req = r2, .first = 0, .num_new = 5, .first_logit = 5}};
-    struct kv_move moves[] = {{7, 9}, {8, 10}};
+    struct kv_move moves[] = {{.from = 7, .to = 9}, {.from = 8, .to = 10}};
     struct plan plan = {
         .id = 1, .items = items, .num_items = 2, .num_tokens = 36, .moves = moves, .num_moves = 2};
     batch_fill(&b, &plan, &kv, NULL, NULL);

@@ -210,6 +210,7 @@ TEST(test_step_wire) {
                                        .max_rows = 8,
                                        .max_context = 64,
                                        .num_blocks = 8,
+                                       .num_host_pages = 2,
                                        .has_types = true,
                                        .embed_size = 3};
     struct model_config model = {.vocab = VOCAB,
@@ -221,7 +222,9 @@ TEST(test_step_wire) {
             starts[S + 1] = {0, 1, 5}, context[S] = {10, 4}, block_start[S + 1] = {0, 1, 2},
             blocks[S] = {7, 2}, window_start[S + 1] = {0, 2, 3}, window_blocks[3] = {0, 5, 6};
     int64_t slots[T] = {121, 32, 33, 34, 35}, window_slots[T] = {89, 96, 97, 98, -1};
-    struct kv_move moves[2] = {{3, 4}, {7, 1}};
+    struct kv_move moves[3] = {{.from = 3, .to = 4},
+                               {.from = 7, .to = 1, .to_tier = KV_HOST},
+                               {.from = 1, .to = 2, .from_tier = KV_HOST}};
     struct logits_row rows[R] = {{.row = 0, .seed = 9}, {.row = 3, .target = 4}, {.row = 4, .entry_end = 1}};
     struct logit_entry entries[1] = {{.token = 8, .div = 2}};
     int32_t embed_rows[T + 1] = {0, 3, 4, 5, 6, 7}; // of which the step has two
@@ -237,7 +240,7 @@ TEST(test_step_wire) {
                 .max_context_len = 10,
                 .num_entries = 1,
                 .num_groups = 2,
-                .num_moves = 2,
+                .num_moves = 3,
                 .seq = 77,
                 .ids = ids,
                 .positions = positions,
@@ -270,7 +273,7 @@ TEST(test_step_wire) {
     assert_memory_equal(out.context_len, context, sizeof context);
     assert_memory_equal(out.groups[0].block_start, block_start, sizeof block_start);
     assert_memory_equal(out.groups[0].block_ids, blocks, sizeof blocks);
-    assert_true(out.num_groups == 2 && out.num_moves == 2 && !out.masks_wait);
+    assert_true(out.num_groups == 2 && out.num_moves == 3 && !out.masks_wait);
     assert_memory_equal(out.groups[1].slots, window_slots, sizeof window_slots);
     assert_memory_equal(out.groups[1].block_start, window_start, sizeof window_start);
     assert_memory_equal(out.groups[1].block_ids, window_blocks, sizeof window_blocks);
@@ -314,6 +317,9 @@ TEST(test_step_wire) {
                  {&window_start[2], 2},
                  {&window_blocks[2], 8},
                  {&moves[1].from, 8},
+                 {&moves[1].to, 2},
+                 {&moves[2].from, 2},
+                 {&moves[2].to, 8},
                  {&moves[0].to, -1},
                  {&rows[1].row, T},
                  {&rows[1].target, VOCAB},
@@ -337,6 +343,13 @@ TEST(test_step_wire) {
         if (step_wire_read(buffer, bytes, &limits, &model, 16, &out, &err) != STATUS_DEVICE)
             fail_msg("case %zu is taken", i);
     }
+    moves[0].from_tier = 2; // no such tier; and between two of the host's
+    bytes = step_wire_write(buffer, &step, &model);
+    assert_int_equal(step_wire_read(buffer, bytes, &limits, &model, 16, &out, NULL), STATUS_DEVICE);
+    moves[0] = (struct kv_move){.from = 0, .to = 1, .from_tier = KV_HOST, .to_tier = KV_HOST};
+    bytes = step_wire_write(buffer, &step, &model);
+    assert_int_equal(step_wire_read(buffer, bytes, &limits, &model, 16, &out, NULL), STATUS_DEVICE);
+    moves[0] = (struct kv_move){.from = 3, .to = 4};
     slots[4] = 8 * 16;
     bytes = step_wire_write(buffer, &step, &model);
     assert_int_equal(step_wire_read(buffer, bytes, &limits, &model, 16, &out, NULL), STATUS_DEVICE);

@@ -6,8 +6,7 @@
 
 static char path[] = "/tmp/quire-embeds-XXXXXX";
 
-static void test_engine(void **state) {
-    (void)state;
+TEST(test_engine) {
     struct driver_config c = {.path = path, .device = "cuda", .max_step_tokens = 256};
     brought_check(c, "one device");
     brought_check_last(c);
@@ -15,8 +14,7 @@ static void test_engine(void **state) {
     assert_true(brought_check(c, "exact, in chunks, preempted") > 0);
 }
 
-static void test_ranks_and_stages(void **state) {
-    (void)state;
+TEST(test_ranks_and_stages) {
     brought_check((struct driver_config){.path = path, .device = "cuda", .max_step_tokens = 256, .ranks = 2},
                   "ranks");
     brought_check(
@@ -30,9 +28,7 @@ int main(void) {
     random_shape.hidden = 128, random_shape.head_dim = 16;
     random_model_write_sized(&(struct random_model){.matrices = {DTYPE_BF16}, .num_types = 1}, 8, 2, 256,
                              path);
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_engine),
-                                       cmocka_unit_test(test_ranks_and_stages)};
-    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    int failed = run_all_tests(NULL, NULL);
     unlink(path);
     return failed;
 }

@@ -15,8 +15,7 @@ static void make_model(const char *arch, enum dtype table) {
     random_shape.arch = NULL;
 }
 
-static void test_cpu(void **state) {
-    (void)state;
+TEST(test_cpu) {
     make_model(NULL, DTYPE_Q8_0);
     brought_check_all((struct driver_config){.path = path, .threads = 2});
     brought_check_last((struct driver_config){.path = path});
@@ -26,8 +25,7 @@ static void test_cpu(void **state) {
 }
 
 // Embeddings that the model scales; two kinds of layers, of which one has windows.
-static void test_families(void **state) {
-    (void)state;
+TEST(test_families) {
     static const char *const families[] = {"gemma2", "granitehybrid", "phi2"};
     for (size_t i = 0; i < sizeof families / sizeof *families; i++) {
         random_shape.window = i == 0 ? 24 : 0;
@@ -39,8 +37,7 @@ static void test_families(void **state) {
     }
 }
 
-static void test_ref(void **state) {
-    (void)state;
+TEST(test_ref) {
     random_shape.hidden = 64, random_shape.head_dim = 16;
     make_model(NULL, DTYPE_BF16);
     brought_check_all((struct driver_config){.path = path, .device = "ref"});
@@ -48,8 +45,7 @@ static void test_ref(void **state) {
     random_shape.hidden = 512, random_shape.head_dim = 64;
 }
 
-static void test_ranks_and_stages(void **state) {
-    (void)state;
+TEST(test_ranks_and_stages) {
     static const int cuts[][2] = {{2, 1}, {4, 1}, {1, 2}, {2, 2}};
     make_model(NULL, DTYPE_F16);
     for (int i = 0; i < 4; i++)
@@ -59,8 +55,7 @@ static void test_ranks_and_stages(void **state) {
 }
 
 // The service: an embedding in place of a token's gives the events of the token; a record of it replays.
-static void test_service(void **state) {
-    (void)state;
+TEST(test_service) {
     enum { PROMPT = 20, OUTPUT = 4, D = 512 };
     char record[] = "/tmp/quire-embeds-rec-XXXXXX";
     close(mkstemp(record));
@@ -138,8 +133,7 @@ static void test_service(void **state) {
     unlink(path), unlink(record);
 }
 
-static void test_refused(void **state) {
-    (void)state;
+TEST(test_refused) {
     struct err err = {0};
     random_shape.window = 24;
     make_model("gemma3n", DTYPE_F16); // whose layers take embeddings by id, too
@@ -163,11 +157,4 @@ static void test_refused(void **state) {
     unlink(path);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_cpu),     cmocka_unit_test(test_families),
-        cmocka_unit_test(test_ref),     cmocka_unit_test(test_ranks_and_stages),
-        cmocka_unit_test(test_service), cmocka_unit_test(test_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_all_tests(NULL, NULL); }

@@ -252,8 +252,7 @@ static char reading_of(const struct output_format *f, const json_t *tools, enum 
     return word;
 }
 
-static void test_faults(void **state) {
-    (void)state;
+TEST(test_faults) {
     json_t *tools = the_tools();
     for (size_t i = 0; i < sizeof expected / sizeof *expected; i++) {
         const struct output_format *f = output_format_named(expected[i].format);
@@ -287,8 +286,7 @@ static void put_table(struct buf *b) {
     json_decref(tools);
 }
 
-static void test_documented(void **state) {
-    (void)state;
+TEST(test_documented) {
     struct buf table = {0};
     static char text[1 << 16];
     FILE *f = fopen(QUIRE_SOURCE_DIR "/docs/tools.md", "r");
@@ -309,6 +307,5 @@ int main(int argc, char **argv) {
         buf_free(&table);
         return 0;
     }
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_faults), cmocka_unit_test(test_documented)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return run_all_tests(NULL, NULL);
 }

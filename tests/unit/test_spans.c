@@ -50,8 +50,7 @@ static int hit_after(const struct kv_span *first, int num_first, token_id placeh
         { .first = first_, .len = len_, .hash = hash_ }                                                      \
     }
 
-static void test_hits(void **state) {
-    (void)state;
+TEST(test_hits) {
     // Blocks have 4 tokens. Equal spans share whatever their ids; others share what lies before them.
     assert_int_equal(hit_after(SPAN(10, 6, one), 1, 3, SPAN(10, 6, one), 1, 9), 36);
     assert_int_equal(hit_after(SPAN(10, 6, one), 1, 3, SPAN(10, 6, two), 1, 3), 8);
@@ -74,8 +73,7 @@ static void test_hits(void **state) {
 }
 
 // A hit compares names, so that a broken hash does not serve what is another span, and no name is a token's id.
-static void test_names(void **state) {
-    (void)state;
+TEST(test_names) {
     block_id ids[KV_MAX_GROUPS * 4];
     token_id tokens[16], names[16], others[16];
     struct kv_seq seq;
@@ -116,8 +114,7 @@ static void test_names(void **state) {
 }
 
 // S17: chunks of 7 of a prompt with whole spans at 5..9, 20..36.
-static void test_whole(void **state) {
-    (void)state;
+TEST(test_whole) {
     const struct kv_span spans[] = {{.first = 5, .len = 4, .hash = one, .whole = true},
                                     {.first = 12, .len = 6, .hash = two},
                                     {.first = 20, .len = 16, .hash = far, .whole = true}};
@@ -158,8 +155,7 @@ static void test_whole(void **state) {
 }
 
 // Nobody's drafts take the room that a whole span needs.
-static void test_no_drafts_beside_whole(void **state) {
-    (void)state;
+TEST(test_no_drafts_beside_whole) {
     const struct kv_span span = {.first = 4, .len = 16, .hash = one, .whole = true};
     struct bench b;
     bench_init(&b, 60, config_of(2, 17, 4));
@@ -180,8 +176,7 @@ static void test_no_drafts_beside_whole(void **state) {
     bench_end(&b);
 }
 
-static void test_refused(void **state) {
-    (void)state;
+TEST(test_refused) {
     struct bench b;
     struct err err = {0}, other = {0};
     struct bench_config c = config_of(3, 18, 18);
@@ -219,8 +214,7 @@ static void test_refused(void **state) {
 }
 
 // The rows of a chunk, by spans.
-static void test_embeds(void **state) {
-    (void)state;
+TEST(test_embeds) {
     const struct kv_span spans[] = {{.first = 1, .len = 2, .hash = one}, {.first = 5, .len = 3, .hash = two}};
     const float rows[5][2] = {{1, 2}, {3, 4}, {5, 6}, {7, 8}, {9, 10}};
     struct request_params p = with_spans(1, spans, 2, 3);
@@ -249,8 +243,7 @@ static void test_embeds(void **state) {
 }
 
 // Two equal prompts but for the hash of a span, which the second time is the first one's again: hits of 0, 8 and 12 tokens.
-static void test_record(void **state) {
-    (void)state;
+TEST(test_record) {
     static const char text[] = "quire-record 1\n"
                                "config 0 4 32 32 64 20 4 1 1 2\n"
                                "add 1 0 1 0 0 0 0 13 7 8 9 10 11 12 13 14 15 16 17 18 19 0 0 1 9 2 0 5 6\n"
@@ -278,12 +271,4 @@ static void test_record(void **state) {
     remove(path);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_hits),    cmocka_unit_test(test_names),
-        cmocka_unit_test(test_whole),   cmocka_unit_test(test_no_drafts_beside_whole),
-        cmocka_unit_test(test_refused), cmocka_unit_test(test_embeds),
-        cmocka_unit_test(test_record),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_all_tests(NULL, NULL); }

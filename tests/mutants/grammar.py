@@ -55,7 +55,7 @@ ROWS = [
     (OUTPUT, "types & ARGUMENT_INTEGER ? (unsigned)GRAMMAR_NUMBER : 0", "0", "test_server_arguments"),  # integers cannot be written between tags
     ("lib/grammar/tags.c", "unsigned others = t->told ? 0 : types & ~(unsigned)GRAMMAR_STRING;", "unsigned others = 0;", "test_server_arguments"),  # a text that is read as a number
     ("lib/grammar/tags.c", "d = intersection(d, gb_dfa_without(b, t->stop, strlen(t->stop)), &err);", ";", "test_server_structured"),  # a text that ends itself
-    (JSON, "(q == 0 || d->label[next] >= 0)", "false", "test_server_arguments"),  # keys with blanks at their ends
+    (JSON, "(q == 0 || d->label[next] >= 0)", "false", "test_server_structured"),  # keys with blanks at their ends
     (OUTPUT, "return !r->one_call &&", "return", "test_server_structured"),  # calls behind the only one
     (OUTPUT, "braces.quote_token = r->tokens[i];", "braces.quote_token = -1;", "test_server_literals"),  # strings of text between control tokens
     (JSON, "            leave_out_unwritable(b, &copy);", "            ;", "test_server_literals"),  # keys that cannot be written are waited for

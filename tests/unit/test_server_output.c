@@ -250,6 +250,9 @@ static const struct {
      "now({\"a\": \"\\\\d+ \\\\d+ a\\\\.b\", \"b\": \"\\\\d\\\\'\", \"c\": "
      "\"AA\xc3\xa9\xf0\x9f\x98\x80\xf0\x9f\x98\x80\", "
      "\"d\": \"it's\\n\\\"\\\"\", \"e\": \"ab\", \"f\": \"\xef\xbf\xbd\", \"g\": \"xy\"})"},
+    {.format = "lfm2",
+     "<|tool_call_start|>[now(a='it\\'s )', b=')')]<|tool_call_end|>",
+     "now({\"a\": \"it's )\", \"b\": \")\"})"},
     // Marks that are left out, doubled, within values, and other formats' syntax: test_server_faults has more.
     {.format = "hermes", "<think>I look.<tool_call>{\"name\": \"now\"}</tool_call>", "{I look.}now({})"},
     {.format = "hermes",

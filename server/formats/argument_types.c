@@ -229,16 +229,13 @@ static bool types_of_member(struct type_walk *w, const json_t *schema, const cha
 unsigned argument_types(const json_t *parameters, const char *key, size_t len) {
     struct type_walk w = {parameters, MAX_VISITS};
     unsigned types;
-    bool whole = key && strlen(key) == len, found = false;
-    char name[256];
-    if (key && !whole && len < sizeof name && !memchr(key, 0, len)) { // within a longer text
+    bool found = false;
+    char name[256]; // keys are no strings of C; longer ones are not looked for
+    if (key && len < sizeof name && !memchr(key, 0, len)) {
         memcpy(name, key, len);
         name[len] = 0;
-        key = name;
-        whole = true;
+        found = types_of_member(&w, parameters, name, 0, &types);
     }
-    if (whole)
-        found = types_of_member(&w, parameters, key, 0, &types);
     if (!found && !types_of_member(&w, parameters, NULL, 0, &types))
         return GRAMMAR_STRING;
     return types == ARGUMENT_ANY ? GRAMMAR_STRING | GRAMMAR_ARRAY | GRAMMAR_OBJECT : types;

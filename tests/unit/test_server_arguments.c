@@ -226,7 +226,7 @@ TEST(test_types) {
         char expected[200];
         snprintf(expected, sizeof expected, "{\"a\": %s}", cases[i].read);
         bool python = strchr(cases[i].text, '"') != NULL;
-        for (char *c = text.data; *c && !python; c++)
+        for (char *c = text.data; c < text.data + text.len && !python; c++)
             *c = *c == '\'' ? '"' : *c;
         for (char *c = expected; *c; c++)
             *c = *c == '\'' ? '"' : *c;

@@ -346,7 +346,7 @@ static inline struct fixture *fixture_of(const struct model_config *m, enum dtyp
         int P = m->layer_embed, all = m->num_layers * P;
         fixture_add(f, WEIGHT_LAYER_EMBED, -1, fixture_dtype(dtype, all), 1, &m->layer_vocab, all, false);
         fixture_add(f, WEIGHT_LAYER_EMBED_IN, -1, of_d, 1, &all, D, false);
-        fixture_add(f, WEIGHT_LAYER_EMBED_NORM, -1, DTYPE_F32, 1, &one, P, m->norm_bias);
+        fixture_add(f, WEIGHT_LAYER_EMBED_NORM, -1, DTYPE_F32, 1, &one, P, false);
     }
     for (int i = 0; i < 2 * (m->altup_streams - 1); i++)
         fixture_add(f, i % 2 ? WEIGHT_STREAM_OUT : WEIGHT_STREAM_IN, -1, of_d, 1, &D, D, false);

@@ -19,8 +19,9 @@ static const struct weight *load(struct device *dev, enum weight_role role, int 
                                  const int *rows, int cols, const char *pattern) {
     struct weight_desc w = {.role = role, .layer = layer};
     struct err err = {0};
-    for (int i = 0; i < n; i++)
-        w.part[i] = (struct tensor){pattern, type, 2, {rows[i], cols}};
+    for (int i = 0; i < n; i++) // a single row is a norm, a vector
+        w.part[i] = rows[i] == 1 ? (struct tensor){pattern, type, 1, {cols}}
+                                 : (struct tensor){pattern, type, 2, {rows[i], cols}};
     const struct weight *loaded = backend_cuda.weight_load(dev, &w, &err);
     if (!loaded)
         fprintf(stderr, "%s\n", err.msg);

@@ -130,7 +130,7 @@ def test_picky(build):
         there = argparse.Namespace(url=f"http://127.0.0.1:{server.server_port}")
         r = serving.load(a, there, 3, (4, 12, 5), ["--max-concurrency", 2])
         check((r["completed"], r["total_input_tokens"], r["total_output_tokens"]) == (3, 48, 15), r)
-        check("as told" in r["prompt_form"] and "500" in r["prompt_form"], r["prompt_form"])
+        check("as configured" in r["prompt_form"] and "500" in r["prompt_form"], r["prompt_form"])
         server.short = 1
         try:
             serving.load(a, there, 3, (4, 12, 5), [])

@@ -389,7 +389,7 @@ void exchanges_tick(struct app *app, int64_t now) {
         log_ignored(app);
     }
     for (struct exchange *x = app->exchanges; x; x = x->next)
-        if (x->streams)
+        if (!x->in_pool && x->streams) // read() sets that in the pool
             flush_exchange(x);
 }
 

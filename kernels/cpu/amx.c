@@ -5,11 +5,11 @@
 // rows. A is some tokens' activations, where they lie. Sums stay in tiles over all of a piece of K, in an order of their own
 // (kernels/README.md, rule 2), so every number of tokens goes this way.
 //
-// Quantised types, of many tokens: a weight without its scale, and an activation q times d, have at most eight bits each, so
+// Quantised types, of many tokens: a weight and an activation without their scales have at most eight bits each, so
 // bf16 holds both, and the sum over a scale's 32 or 16 k is exact in any order: rule 4's bits. It leaves the tiles
-// for one fma with the scale. That needs weights as bf16, twice the room and two instructions for three of them: some
+// for one fma with the product of the scales. That needs weights as bf16, twice the room and two instructions for three of them: some
 // k of two panels are unpacked at a time, which stay in the L1 cache while all tokens pass. Tiles of bytes would need
-// no unpacking for Q8_0, but three operations in place of the one, and half of each MMA would be zeros.
+// no unpacking for Q8_0, but three operations in place of the two, and half of each MMA would be zeros.
 #include "amx_tiles.h"
 #include "vec_avx512.h"
 
@@ -259,7 +259,7 @@ struct group_sums {
 struct group_work {
     const char *x, *w;           // of the first MMA
     const float *scale, *offset; // (MMAs, LANES)
-    const float *ones;           // (MMAs, TILE_ROWS): factors of the offsets
+    const float *d, *ones;       // (MMAs, TILE_ROWS): scales of the activations; factors of the offsets
     struct group_sums *sums;
 };
 
@@ -268,7 +268,7 @@ struct chunk_job {
     struct group_work work[MANY_GROUPS * TILE_PANELS];
     int num_work, count; // count: MMAs of each
     size_t ldx;
-    float ones[MANY_GROUPS][2 * CHUNK][TILE_ROWS];
+    float d[MANY_GROUPS][2 * CHUNK][TILE_ROWS], ones[MANY_GROUPS][2 * CHUNK][TILE_ROWS];
     _Alignas(64) float dot[IN_FLIGHT][TILE_ROWS][LANES]; // on their way to the sums
 };
 
@@ -282,16 +282,17 @@ struct chunk_job {
     x += x_step;                                                                                             \
     w += w_step
 #define STORE(t) TILE_STORE(t, dot[t], LANES * 4)
-// acc += dot * scale + offset * ones, with the next scales; the offset only if the type has a minimum
+// acc += dot * (d * scale) + offset * ones, with the next scales; the offset only if the type has a minimum
 #define ADD(t)                                                                                               \
     {                                                                                                        \
         const struct rows s = rows_load(scale);                                                              \
         ALL_ROWS for (int r = 0; r < TILE_ROWS; r++) {                                                       \
-            acc[r] = rows_fma(acc[r], rows_load(dot[t][r]), s);                                              \
+            acc[r] = rows_fma(acc[r], rows_load(dot[t][r]), rows_mul1(s, d[r]));                             \
             if (quants_has_minimum(type))                                                                    \
                 acc[r] = rows_fma1(acc[r], rows_load(offset), ones[r]);                                      \
         }                                                                                                    \
         scale += LANES;                                                                                      \
+        d += TILE_ROWS;                                                                                      \
         if (quants_has_minimum(type)) {                                                                      \
             offset += LANES;                                                                                 \
             ones += TILE_ROWS;                                                                               \
@@ -324,7 +325,7 @@ INLINE void chunk_dots(struct chunk_job *job, const enum dtype type) {
     START(3);
     STORE(1);
     for (;;) {
-        const float *scale = a->scale, *offset = a->offset, *ones = a->ones;
+        const float *scale = a->scale, *offset = a->offset, *d = a->d, *ones = a->ones;
         float *sums = a->sums->sum[0];
         ALL_ROWS for (int r = 0; r < TILE_ROWS; r++) acc[r] = rows_load(sums + r * LANES);
         for (int i = IN_FLIGHT; i < job->count; i += IN_FLIGHT) {
@@ -356,7 +357,7 @@ INLINE void few_dots(struct chunk_job *job, const enum dtype type) {
     for (int n = 0; n < job->num_work; n++) {
         const struct group_work *a = &job->work[n];
         const char *x = a->x, *w = a->w;
-        const float *scale = a->scale, *offset = a->offset, *ones = a->ones;
+        const float *scale = a->scale, *offset = a->offset, *d = a->d, *ones = a->ones;
         float *sums = a->sums->sum[0];
         ALL_ROWS for (int r = 0; r < TILE_ROWS; r++) acc[r] = rows_load(sums + r * LANES);
         for (int i = 0; i < job->count; i++) {
@@ -368,14 +369,18 @@ INLINE void few_dots(struct chunk_job *job, const enum dtype type) {
     }
 }
 
-// The factors of the minima of `parts` times 32 k from the block-th on
-INLINE void group_ones(float (*ones)[TILE_ROWS], const char *x, size_t ldx, int tokens, int block, int parts,
-                       const enum dtype type) {
+// The scales of `parts` times 32 k from the block-th on, and the factors of the minima
+INLINE void group_scales(float (*d)[TILE_ROWS], float (*ones)[TILE_ROWS], const char *x, size_t ldx,
+                         int tokens, int block, int parts, const enum dtype type) {
     const int num_halves = has_halves(type) ? 2 : 1;
-    for (int t = 0; t < tokens && quants_has_minimum(type); t++) {
+    for (int t = 0; t < tokens; t++) {
         const struct act_q8 *a = (const struct act_q8 *)(const void *)(x + (size_t)t * ldx) + block;
-        for (int i = 0; i < parts * num_halves; i++)
-            ones[i][t] = num_halves > 1 ? act_scale(a + i / 2) * (float)act_sum(a + i / 2, i % 2) : a[i].s;
+        for (int i = 0; i < parts * num_halves; i++) {
+            const struct act_q8 *at = a + i / num_halves;
+            d[i][t] = at->d;
+            if (quants_has_minimum(type))
+                ones[i][t] = num_halves > 1 ? at->d * (float)act_sum(at, i % 2) : at->s;
+        }
     }
 }
 
@@ -406,14 +411,15 @@ INLINE void multiply_chunk(const struct gemm_tile *tile, struct chunk_job *job, 
     job->num_work = groups->num * TILE_PANELS;
     for (int g = 0; g < groups->num; g++) {
         size_t t = (size_t)group_begin(groups, g, tile->num_tokens);
-        group_ones(job->ones[g], (const char *)tile->x + t * tile->ldx, tile->ldx, groups->size, first, parts,
-                   type);
+        group_scales(job->d[g], job->ones[g], (const char *)tile->x + t * tile->ldx, tile->ldx, groups->size,
+                     first, parts, type);
         for (int panel = 0; panel < TILE_PANELS; panel++)
             job->work[g * TILE_PANELS + panel] = (struct group_work){
                 .x = (const char *)tile->pairs + t * tile->ld_pairs + (size_t)first * TILE_BYTES,
                 .w = (const char *)u->w[panel],
                 .scale = u->scale[panel][0],
                 .offset = u->offset[panel][0],
+                .d = job->d[g][0],
                 .ones = job->ones[g][0],
                 .sums = &sums[g * TILE_PANELS + panel]};
     }
@@ -440,8 +446,9 @@ INLINE void gemm_unpacked(const struct gemm_tile *job, const enum dtype type) {
     struct unpacked u;
     struct tree tree;
     struct chunk_job chunk;
+    memset(&chunk.d, 0, sizeof chunk.d); // groups may have less than a tile's rows
     if (quants_has_minimum(type))
-        memset(&chunk.ones, 0, sizeof chunk.ones); // groups may have less than a tile's rows
+        memset(&chunk.ones, 0, sizeof chunk.ones);
     memset(&chunk.dot, 0, sizeof chunk.dot);
     configure(has_halves(type) ? &halves[groups.size - 1] : &configs[1][groups.size - 1]);
     for (int segment = 0; segment < job->num_segments; segment++) {
@@ -485,10 +492,9 @@ QUANTISED_MAP(QUANTISED)
 
 static void to_pairs(uint16_t *y, const struct act_q8 *x, int n) {
     for (int i = 0; i < n; i += 32, x++) {
-        const float d = isnan(x->base) ? x->base : act_scale(x);
         for (int j = 0; j < 32; j += 16) {
             __m512 q = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const void *)(x->q + j))));
-            __m512i bits = _mm512_srli_epi32(_mm512_castps_si512(_mm512_mul_ps(q, _mm512_set1_ps(d))), 16);
+            __m512i bits = _mm512_srli_epi32(_mm512_castps_si512(q), 16);
             _mm256_storeu_si256((void *)(y + i + j), _mm512_cvtepi32_epi16(bits));
         }
     }

@@ -74,34 +74,28 @@ static void to_f16(uint16_t *y, const float *x, int n) {
 }
 
 static void act_sums(struct act_q8 *y, int sum0, int sum1) {
-    int32_t bits = act_base_bits(y);
-    y->minus8 = bits - 8 * (sum0 + sum1);
-    y->minus128 = bits - 128 * (sum0 + sum1);
-    y->minus32[0] = bits - 32 * sum0;
-    y->minus32[1] = bits - 32 * sum1;
+    y->s = y->d * (float)(sum0 + sum1);
+    y->minus8 = -8 * (sum0 + sum1);
+    y->minus128 = -128 * (sum0 + sum1);
+    y->minus32[0] = -32 * sum0;
+    y->minus32[1] = -32 * sum1;
 }
 
-// Per 32: d = the smallest power of two with max |x| <= 127 d, q = round(x / d). A block below 2^-100 is
-// zero; one of 2^100 or more, or with a NaN, has a NaN scale, so that its row, and only its row, fails (rule
-// 4).
+// Per 32: d = max |x| / 127, q = round(x * (127 / max |x|)). A block below 2^-100 is zero; one of 2^100 or more, or with
+// a NaN, has a NaN scale, so that its row, and only its row, fails (rule 4).
 static void to_q8(struct act_q8 *y, const float *x, int n) {
     for (int i = 0; i < n; i += 32, y++) {
         struct v16 a = v16_load(x + i), b = v16_load(x + i + 16);
         uint32_t max = v16_abs_bits(a, b);
         if (max < 0x0d800000 || max >= 0x71800000) { // 2^-100, 2^100
             memset(y, 0, sizeof *y);
-            y->base = max < 0x0d800000 ? 0x1.8p23f : NAN;
-            y->s = max < 0x0d800000 ? 0 : NAN;
-            act_sums(y, 0, 0);
+            y->d = y->s = max < 0x0d800000 ? 0 : NAN;
             continue;
         }
-        // The exponent of d: 127 is 1.984375 * 2^6, so from the next number on d is twice as large.
-        uint32_t exponent = ((max + (0x7fffff - 0x7e0000)) >> 23) - 6;
-        struct v16 inverse = v16_set1(bits_float((254 - exponent) << 23));
+        struct v16 inverse = v16_set1(127 / bits_float(max));
         int sums[2];
         v16_store_i8(y->q, v16_mul(a, inverse), v16_mul(b, inverse), sums);
-        y->base = bits_float((exponent + 23) << 23 | 0x400000);
-        y->s = bits_float(exponent << 23) * (float)(sums[0] + sums[1]);
+        y->d = bits_float(max) / 127;
         act_sums(y, sums[0], sums[1]);
     }
 }

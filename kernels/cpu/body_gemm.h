@@ -339,22 +339,20 @@ INLINE struct quads read_quads(const struct tile_weights *p, const int v, const 
 }
 
 // The sum of a half
-INLINE int act_sum(const struct act_q8 *x, const int half) {
-    return (act_base_bits(x) - x->minus32[half]) / 32;
-}
+INLINE int act_sum(const struct act_q8 *x, const int half) { return x->minus32[half] / -32; }
 
-// The start of a token's dots: the bits of base, less a term that makes unsigned weights count with their sign.
+// The start of a token's dots: a term that makes unsigned weights count with their sign.
 INLINE struct dots dots_start(const struct act_q8 *x, const enum dtype t, const int half) {
     switch (t) {
     case DTYPE_Q8_0:
     case DTYPE_IQ4_NL:
-    case DTYPE_IQ4_XS: return dots_start_s8(x);
+    case DTYPE_IQ4_XS: return dots_set1(S8_PLUS_128 ? x->minus128 : 0);
     case DTYPE_Q4_0: return dots_set1(x->minus8);
     case DTYPE_Q5_0:
-    case DTYPE_MXFP4: return dots_set1(x->minus8 - (act_base_bits(x) - x->minus8)); // less 16 times
+    case DTYPE_MXFP4: return dots_set1(2 * x->minus8); // -16 times
     case DTYPE_Q6_K: return dots_set1(x->minus32[half]);
-    case DTYPE_Q3_K: return dots_set1(act_base_bits(x) - 4 * act_sum(x, half));
-    default: return dots_set1(act_base_bits(x));
+    case DTYPE_Q3_K: return dots_set1(x->minus32[half] / 8); // -4 times
+    default: return dots_set1(0);
     }
 }
 
@@ -471,20 +469,20 @@ INLINE void dots_sum(struct block_dots *d, const struct tile_weights *p, const s
     dots_wide(d, p, a, block, nv, n, half, count, type);
 }
 
-// acc += (dot * d) * scale for each token, then offset * s where there is a minimum.
+// acc += dot * (d * scale) for each token, then offset * s where there is a minimum.
 INLINE void sums_add(struct sums *s, const struct block_dots *d, const struct tile_weights *p,
                      const struct tile_args *a, int block, const int half, const int nv, const int n,
                      const enum dtype type) {
     UNROLL for (int t = 0; t < n; t++) {
-        float base = activation(a, t, block)->base;
+        float one = activation(a, t, block)->d;
         UNROLL for (int v = 0; v < nv; v++) s->acc[v][t] =
-            rows_fma(s->acc[v][t], rows_from_dots(d->dot[v][t], base), p->scale[v]);
+            rows_fma(s->acc[v][t], rows_from_dots(d->dot[v][t]), rows_mul1(p->scale[v], one));
     }
     if (!quants_has_minimum(type))
         return;
     UNROLL for (int t = 0; t < n; t++) {
         const struct act_q8 *x = activation(a, t, block);
-        float one = has_halves(type) ? act_scale(x) * (float)act_sum(x, half) : x->s;
+        float one = has_halves(type) ? x->d * (float)act_sum(x, half) : x->s;
         UNROLL for (int v = 0; v < nv; v++) s->acc[v][t] = rows_fma1(s->acc[v][t], p->offset[v], one);
     }
 }

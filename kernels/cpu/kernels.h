@@ -39,26 +39,15 @@ enum {
     CHUNK_STEPS = ATTN_CHUNK / ATTN_STEP
 };
 
-// One 32-element block of quantised activations: q times a power of two, d (rule 4). 56 bytes.
-//
-// For an integer |n| < 2^22:    bits(1.5 * 2^23 * d) + n = bits((1.5 * 2^23 + n) * d)
-// So an integer sum n that starts at these bits becomes the float n * d, exactly, by one subtraction of base
-// instead of a conversion and a multiplication.
+// One 32-element block of quantised activations: q times d (rule 4). 56 bytes.
 struct act_q8 {
-    float base;         // 1.5 * 2^23 * d
+    float d;
     float s;            // d * the sum of q
-    int32_t minus8;     // the bits of base, less 8 times the sum of q,
-    int32_t minus128;   // or 128 times,
-    int32_t minus32[2]; // or 32 times that of the first and of the last 16
+    int32_t minus8;     // -8 times the sum of q,
+    int32_t minus128;   // -128 times,
+    int32_t minus32[2]; // -32 times that of the first and of the last 16
     int8_t q[32];       // -127..127
 };
-
-static inline int32_t act_base_bits(const struct act_q8 *x) { return (int32_t)float_bits(x->base); }
-
-// d, from the exponent of base
-static inline float act_scale(const struct act_q8 *x) {
-    return bits_float(float_bits(x->base) - 0x4b400000u + 0x3f800000u);
-}
 
 // 16 rows x 32 k of Q8_0 weights: byte [j][4*r + i] is q(row r, k 4*j + i) + 128. 544 bytes.
 struct weight_q8 {

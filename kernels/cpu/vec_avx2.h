@@ -236,15 +236,16 @@ VEC_INLINE struct rows rows_add(struct rows a, struct rows b) {
 VEC_INLINE struct rows rows_mul(struct rows a, struct rows b) {
     return (struct rows){_mm256_mul_ps(a.v, b.v)};
 }
+VEC_INLINE struct rows rows_mul1(struct rows a, float x) {
+    return (struct rows){_mm256_mul_ps(a.v, _mm256_set1_ps(x))};
+}
 VEC_INLINE struct rows rows_fma(struct rows acc, struct rows w, struct rows x) {
     return (struct rows){_mm256_fmadd_ps(w.v, x.v, acc.v)};
 }
 VEC_INLINE struct rows rows_fma1(struct rows acc, struct rows w, float x) {
     return (struct rows){_mm256_fmadd_ps(w.v, _mm256_set1_ps(x), acc.v)};
 }
-VEC_INLINE struct rows rows_from_dots(struct dots a, float base) {
-    return (struct rows){_mm256_sub_ps(_mm256_castsi256_ps(a.v), _mm256_set1_ps(base))};
-}
+VEC_INLINE struct rows rows_from_dots(struct dots a) { return (struct rows){_mm256_cvtepi32_ps(a.v)}; }
 VEC_INLINE struct quads quads_load(const void *p) { return (struct quads){_mm256_loadu_si256(p)}; }
 VEC_INLINE struct quads quads_low(struct quads x) {
     return (struct quads){_mm256_and_si256(x.v, _mm256_set1_epi8(15))};
@@ -280,10 +281,10 @@ VEC_INLINE struct rows rows_dot_bf16(struct rows acc, struct quads w, uint32_t x
 }
 VEC_INLINE struct dots dots_set1(int n) { return (struct dots){_mm256_set1_epi32(n)}; }
 #if CPU_AVXVNNI
+enum { S8_PLUS_128 = 1 };
 VEC_INLINE struct dots dots_add_u7(struct dots acc, struct quads w, uint32_t x) {
     return (struct dots){_mm256_dpbusd_avx_epi32(acc.v, w.v, _mm256_set1_epi32((int)x))};
 }
-VEC_INLINE struct dots dots_start_s8(const struct act_q8 *x) { return dots_set1(x->minus128); }
 VEC_INLINE struct dots dots_add_s8(struct dots acc, struct quads w, uint32_t x) {
     return dots_add_u7(acc, w, x);
 }
@@ -307,7 +308,7 @@ VEC_INLINE struct dots dots_add_narrow(struct dots acc, struct narrow x) {
 VEC_INLINE struct dots dots_add_u7(struct dots acc, struct quads w, uint32_t x) {
     return dots_add_narrow(acc, narrow_start(w, x));
 }
-VEC_INLINE struct dots dots_start_s8(const struct act_q8 *x) { return dots_set1(act_base_bits(x)); }
+enum { S8_PLUS_128 = 0 };
 // |w| times x with the sign of w: |w| is at most 128 and |x| at most 127, so nothing saturates here either.
 VEC_INLINE struct dots dots_add_s8(struct dots acc, struct quads w, uint32_t x) {
     __m256i signed_w = _mm256_xor_si256(w.v, _mm256_set1_epi8((char)0x80));

@@ -12,7 +12,7 @@ struct v16 {
 enum { ROWS = 16, TILE_FLOAT = 8 }; // tokens of a tile
 #define TILE_QUANTISED(type) 6
 enum { ATTN_SUMS = 16 }; // of attention in registers
-enum { VECTOR_REGISTERS = 32 };
+enum { VECTOR_REGISTERS = 32, S8_PLUS_128 = 1 };
 #define TILE_VECTORS(n) 2 // of a tile of n tokens
 // Vectors of a tile of few tokens, of quantised weights and of BF16. F16 and F32 would wait for their sums more than
 // for memory.
@@ -186,15 +186,16 @@ VEC_INLINE struct rows rows_add(struct rows a, struct rows b) {
 VEC_INLINE struct rows rows_mul(struct rows a, struct rows b) {
     return (struct rows){_mm512_mul_ps(a.v, b.v)};
 }
+VEC_INLINE struct rows rows_mul1(struct rows a, float x) {
+    return (struct rows){_mm512_mul_ps(a.v, _mm512_set1_ps(x))};
+}
 VEC_INLINE struct rows rows_fma(struct rows acc, struct rows w, struct rows x) {
     return (struct rows){_mm512_fmadd_ps(w.v, x.v, acc.v)};
 }
 VEC_INLINE struct rows rows_fma1(struct rows acc, struct rows w, float x) {
     return (struct rows){_mm512_fmadd_ps(w.v, _mm512_set1_ps(x), acc.v)};
 }
-VEC_INLINE struct rows rows_from_dots(struct dots a, float base) {
-    return (struct rows){_mm512_sub_ps(_mm512_castsi512_ps(a.v), _mm512_set1_ps(base))};
-}
+VEC_INLINE struct rows rows_from_dots(struct dots a) { return (struct rows){_mm512_cvtepi32_ps(a.v)}; }
 VEC_INLINE struct quads quads_load(const void *p) { return (struct quads){_mm512_loadu_si512(p)}; }
 VEC_INLINE struct quads quads_low(struct quads x) {
     return (struct quads){_mm512_and_si512(x.v, _mm512_set1_epi8(15))};
@@ -223,7 +224,6 @@ VEC_INLINE struct dots dots_set1(int n) { return (struct dots){_mm512_set1_epi32
 VEC_INLINE struct dots dots_add_u7(struct dots acc, struct quads w, uint32_t x) {
     return (struct dots){_mm512_dpbusd_epi32(acc.v, w.v, _mm512_set1_epi32((int)x))};
 }
-VEC_INLINE struct dots dots_start_s8(const struct act_q8 *x) { return dots_set1(x->minus128); }
 VEC_INLINE struct dots dots_add_s8(struct dots acc, struct quads w, uint32_t x) {
     return dots_add_u7(acc, w, x);
 }

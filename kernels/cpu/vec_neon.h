@@ -282,15 +282,14 @@ static inline struct rows rows_add(struct rows x, struct rows y) {
 static inline struct rows rows_mul(struct rows x, struct rows y) {
     return (struct rows){vmulq_f32(x.v, y.v)};
 }
+static inline struct rows rows_mul1(struct rows x, float y) { return (struct rows){vmulq_n_f32(x.v, y)}; }
 static inline struct rows rows_fma(struct rows acc, struct rows w, struct rows x) {
     return (struct rows){vfmaq_f32(acc.v, w.v, x.v)};
 }
 static inline struct rows rows_fma1(struct rows acc, struct rows w, float x) {
     return (struct rows){vfmaq_n_f32(acc.v, w.v, x)};
 }
-static inline struct rows rows_from_dots(struct dots a, float base) {
-    return (struct rows){vsubq_f32(vreinterpretq_f32_s32(a.v), vdupq_n_f32(base))};
-}
+static inline struct rows rows_from_dots(struct dots a) { return (struct rows){vcvtq_f32_s32(a.v)}; }
 static inline struct quads quads_load(const void *p) { return (struct quads){vld1q_u8(p)}; }
 static inline struct quads quads_low(struct quads x) { return (struct quads){vandq_u8(x.v, vdupq_n_u8(15))}; }
 static inline struct quads quads_high(struct quads x) { return (struct quads){vshrq_n_u8(x.v, 4)}; }
@@ -337,12 +336,12 @@ static inline struct dots dots_lane_u7(struct dots acc, struct quads w, struct l
     return (struct dots){lane ? vdotq_lane_s32(acc.v, s, x.v, 1) : vdotq_lane_s32(acc.v, s, x.v, 0)};
 }
 #if CPU_I8MM
-static inline struct dots dots_start_s8(const struct act_q8 *x) { return dots_set1(x->minus128); }
+enum { S8_PLUS_128 = 1 };
 static inline struct dots dots_lane_s8(struct dots acc, struct quads w, struct lanes x, const int lane) {
     return (struct dots){lane ? vusdotq_lane_s32(acc.v, w.v, x.v, 1) : vusdotq_lane_s32(acc.v, w.v, x.v, 0)};
 }
 #else
-static inline struct dots dots_start_s8(const struct act_q8 *x) { return dots_set1(act_base_bits(x)); }
+enum { S8_PLUS_128 = 0 };
 static inline struct dots dots_lane_s8(struct dots acc, struct quads w, struct lanes x, const int lane) {
     return dots_lane_u7(acc, (struct quads){vreinterpretq_u8_s8(s8x16_signed(w))}, x, lane);
 }
@@ -371,7 +370,7 @@ static inline struct dots dots_add_narrow(struct dots acc, struct narrow x) {
 static inline struct dots dots_add_u7(struct dots acc, struct quads w, uint32_t x) {
     return dots_add_narrow(acc, narrow_start(w, x));
 }
-static inline struct dots dots_start_s8(const struct act_q8 *x) { return dots_set1(act_base_bits(x)); }
+enum { S8_PLUS_128 = 0 };
 static inline struct dots dots_add_s8(struct dots acc, struct quads w, uint32_t x) {
     return dots_add_narrow(acc, s16_products(s8x16_signed(w), x));
 }

@@ -15,7 +15,7 @@ struct v16 {
 enum { ROWS = 16, TILE_FLOAT = 8 }; // tokens of a tile
 #define TILE_QUANTISED(type) 8
 enum { ATTN_SUMS = 8 }; // of attention in registers
-enum { VECTOR_REGISTERS = 32 };
+enum { VECTOR_REGISTERS = 32, S8_PLUS_128 = 0 };
 #define TILE_VECTORS(n) 2                                               // of a tile of n tokens
 enum { TILE_VECTORS_FEW = 2, TILE_VECTORS_FEW_BF16 = TILE_VECTORS(1) }; // of few; quantised weights, BF16
 struct rows {
@@ -263,6 +263,11 @@ static inline struct rows rows_mul(struct rows a, struct rows b) {
         a.f[i] *= b.f[i];
     return a;
 }
+static inline struct rows rows_mul1(struct rows a, float x) {
+    for (int i = 0; i < ROWS; i++)
+        a.f[i] *= x;
+    return a;
+}
 // acc + w * x, and acc + w * x for one x: one rounding
 static inline struct rows rows_fma(struct rows acc, struct rows w, struct rows x) {
     for (int i = 0; i < ROWS; i++)
@@ -274,11 +279,11 @@ static inline struct rows rows_fma1(struct rows acc, struct rows w, float x) {
         acc.f[i] = fmaf(w.f[i], x, acc.f[i]);
     return acc;
 }
-// Sums that started at the bits of base (struct act_q8), as floats
-static inline struct rows rows_from_dots(struct dots a, float base) {
+// Exact: a sum over 32 k is below 2^24.
+static inline struct rows rows_from_dots(struct dots a) {
     struct rows r;
     for (int i = 0; i < ROWS; i++)
-        r.f[i] = bits_float((uint32_t)a.i[i]) - base;
+        r.f[i] = (float)a.i[i];
     return r;
 }
 static inline struct quads quads_load(const void *p) {
@@ -339,9 +344,8 @@ static inline struct dots dots_add_u7(struct dots acc, struct quads w, uint32_t 
             acc.i[i] += w.b[4 * i + j] * (int8_t)(x >> 8 * j);
     return acc;
 }
-// The same for signed bytes stored plus 128. A table may sum the stored bytes if it starts at minus128: what
-// comes out is the same integer.
-static inline struct dots dots_start_s8(const struct act_q8 *x) { return dots_set1(act_base_bits(x)); }
+// The same for signed bytes stored plus 128. With S8_PLUS_128 the stored bytes are summed, and the sum starts at
+// minus128: what comes out is the same integer.
 static inline struct dots dots_add_s8(struct dots acc, struct quads w, uint32_t x) {
     for (int i = 0; i < ROWS; i++)
         for (int j = 0; j < 4; j++)

@@ -268,28 +268,28 @@ TEST(test_weight_types) {
         {{"F32", {DTYPE_F32}, 1, true}, 1e-5},
         {{"F16", {DTYPE_F16}, 1, false}, 1e-3},
         {{"BF16", {DTYPE_BF16}, 1, true}, 2e-2},
-        {{"Q8_0", {DTYPE_Q8_0}, 1, false}, 4e-2},
-        {{"Q4_0", {DTYPE_Q4_0}, 1, true}, 4e-2},
-        {{"Q4_K", {DTYPE_Q4_K}, 1, false}, 4e-2},
-        {{"Q5_K", {DTYPE_Q5_K}, 1, true}, 4e-2},
-        {{"Q6_K", {DTYPE_Q6_K}, 1, false}, 4e-2},
-        {{"Q5_0", {DTYPE_Q5_0}, 1, true}, 4e-2},
-        {{"Q4_1", {DTYPE_Q4_1}, 1, false}, 4e-2},
-        {{"Q5_1", {DTYPE_Q5_1}, 1, true}, 4e-2},
-        {{"IQ4_NL", {DTYPE_IQ4_NL}, 1, false}, 4e-2},
-        {{"MXFP4", {DTYPE_MXFP4}, 1, true}, 4e-2},
-        {{"Q3_K", {DTYPE_Q3_K}, 1, false}, 4e-2},
-        {{"Q2_K", {DTYPE_Q2_K}, 1, true}, 4e-2},
-        {{"IQ4_XS", {DTYPE_IQ4_XS}, 1, false}, 4e-2},
-        {{"Q5_0 with Q8_0, Q4_K and Q6_K", {DTYPE_Q5_0, DTYPE_Q8_0, DTYPE_Q4_K, DTYPE_Q6_K}, 4, true}, 4e-2},
-        {{"Q4_K and Q6_K", {DTYPE_Q4_K, DTYPE_Q6_K}, 2, false}, 4e-2},
+        {{"Q8_0", {DTYPE_Q8_0}, 1, false}, 3e-2},
+        {{"Q4_0", {DTYPE_Q4_0}, 1, true}, 3e-2},
+        {{"Q4_K", {DTYPE_Q4_K}, 1, false}, 3e-2},
+        {{"Q5_K", {DTYPE_Q5_K}, 1, true}, 3e-2},
+        {{"Q6_K", {DTYPE_Q6_K}, 1, false}, 3e-2},
+        {{"Q5_0", {DTYPE_Q5_0}, 1, true}, 3e-2},
+        {{"Q4_1", {DTYPE_Q4_1}, 1, false}, 3e-2},
+        {{"Q5_1", {DTYPE_Q5_1}, 1, true}, 3e-2},
+        {{"IQ4_NL", {DTYPE_IQ4_NL}, 1, false}, 3e-2},
+        {{"MXFP4", {DTYPE_MXFP4}, 1, true}, 3e-2},
+        {{"Q3_K", {DTYPE_Q3_K}, 1, false}, 3e-2},
+        {{"Q2_K", {DTYPE_Q2_K}, 1, true}, 3e-2},
+        {{"IQ4_XS", {DTYPE_IQ4_XS}, 1, false}, 3e-2},
+        {{"Q5_0 with Q8_0, Q4_K and Q6_K", {DTYPE_Q5_0, DTYPE_Q8_0, DTYPE_Q4_K, DTYPE_Q6_K}, 4, true}, 3e-2},
+        {{"Q4_K and Q6_K", {DTYPE_Q4_K, DTYPE_Q6_K}, 2, false}, 3e-2},
         {{"all",
           {DTYPE_Q6_K, DTYPE_Q4_0, DTYPE_F16, DTYPE_Q5_K, DTYPE_Q8_0, DTYPE_BF16, DTYPE_F32, DTYPE_Q4_K,
            DTYPE_MXFP4, DTYPE_Q2_K, DTYPE_IQ4_NL, DTYPE_Q5_1, DTYPE_Q3_K, DTYPE_Q4_1, DTYPE_IQ4_XS,
            DTYPE_Q5_0},
           16,
           true},
-         4e-2},
+         3e-2},
     };
     for (int i = 0; i < (int)(sizeof models / sizeof models[0]); i += 1 + SLOW) { // the last has all types
         char path[] = "/tmp/quire-model-XXXXXX";
@@ -319,7 +319,7 @@ TEST(test_quantized_files) {
         if (quantize_file(&(struct quantize_config){.in = path, .out = quantized, .type = type}, &result,
                           &err) != STATUS_OK)
             fail_msg("%s: %s", type, err.msg);
-        check_file(quantized, type, 4e-2, i);
+        check_file(quantized, type, 3e-2, i);
         unlink(quantized);
         unlink(path);
     }
@@ -332,7 +332,7 @@ TEST(test_cache_types) {
     static const struct {
         const char *name;
         double distance; // queries and weights of the softmax are rounded to bf16 or not
-    } types[] = {{"f32", 1e-5}, {"f16", 1e-3}, {"bf16", 2e-2}, {"int8", 4e-2}};
+    } types[] = {{"f32", 1e-5}, {"f16", 1e-3}, {"bf16", 2e-2}, {"int8", 3e-2}};
     char path[] = "/tmp/quire-model-XXXXXX";
     random_model_write(&(struct random_model){"F32", {DTYPE_F32}, 1, true}, path);
     for (int i = 0; i < 4; i++) {
@@ -354,21 +354,21 @@ TEST(test_families) {
         double distance;
     } cases[] = {
         {"granite", NULL, DTYPE_F32, 0, 5, 1e-5},        {"gemma2", NULL, DTYPE_F32, 24, 10, 1e-5},
-        {"gemma2", "int8", DTYPE_Q8_0, 24, 10, 6e-2},    {"phi2", NULL, DTYPE_F32, 0, 5, 1e-5},
-        {"phi2", "bf16", DTYPE_Q4_K, 0, 5, 6e-2},        {"lfm2", NULL, DTYPE_F32, 0, 6, 1e-5},
-        {"lfm2", "bf16", DTYPE_Q4_K, 0, 6, 6e-2},        {"gpt-oss", NULL, DTYPE_F32, 24, 10, 1e-5},
-        {"gpt-oss", "int8", DTYPE_MXFP4, 24, 10, 6e-2},  {"llama4", NULL, DTYPE_F32, 24, 10, 1e-5},
-        {"llama4", "bf16", DTYPE_Q8_0, 24, 10, 6e-2},    {"deepseek2", NULL, DTYPE_F32, 0, 5, 1e-5},
-        {"deepseek2", "int8", DTYPE_Q8_0, 0, 5, 6e-2},   {"qwen35moe", NULL, DTYPE_F32, 0, 6, 1e-5},
-        {"qwen3next", "bf16", DTYPE_Q4_K, 0, 6, 6e-2},   {"falcon-h1", NULL, DTYPE_F32, 0, 6, 1e-5},
-        {"granitehybrid", NULL, DTYPE_Q8_0, 0, 6, 6e-2}, {"gemma4", NULL, DTYPE_F32, 24, 10, 1e-5},
-        {"gemma3n", NULL, DTYPE_F32, 24, 10, 1e-5},      {"gemma3n", "bf16", DTYPE_Q8_0, 24, 10, 6e-2}};
+        {"gemma2", "int8", DTYPE_Q8_0, 24, 10, 5e-2},    {"phi2", NULL, DTYPE_F32, 0, 5, 1e-5},
+        {"phi2", "bf16", DTYPE_Q4_K, 0, 5, 5e-2},        {"lfm2", NULL, DTYPE_F32, 0, 6, 1e-5},
+        {"lfm2", "bf16", DTYPE_Q4_K, 0, 6, 5e-2},        {"gpt-oss", NULL, DTYPE_F32, 24, 10, 1e-5},
+        {"gpt-oss", "int8", DTYPE_MXFP4, 24, 10, 5e-2},  {"llama4", NULL, DTYPE_F32, 24, 10, 1e-5},
+        {"llama4", "bf16", DTYPE_Q8_0, 24, 10, 5e-2},    {"deepseek2", NULL, DTYPE_F32, 0, 5, 1e-5},
+        {"deepseek2", "int8", DTYPE_Q8_0, 0, 5, 5e-2},   {"qwen35moe", NULL, DTYPE_F32, 0, 6, 1e-5},
+        {"qwen3next", "bf16", DTYPE_Q4_K, 0, 6, 5e-2},   {"falcon-h1", NULL, DTYPE_F32, 0, 6, 1e-5},
+        {"granitehybrid", NULL, DTYPE_Q8_0, 0, 6, 5e-2}, {"gemma4", NULL, DTYPE_F32, 24, 10, 1e-5},
+        {"gemma3n", NULL, DTYPE_F32, 24, 10, 1e-5},      {"gemma3n", "bf16", DTYPE_Q8_0, 24, 10, 5e-2}};
     for (int i = 0; i < (int)(sizeof cases / sizeof *cases); i += 1 + SLOW) {
         char path[] = "/tmp/quire-model-XXXXXX";
         random_shape.arch = cases[i].arch;
         random_shape.window = cases[i].window;
         random_state =
-            4; // a file in which no router chooses between near equals, whatever was written before
+            3; // a file in which no router chooses between near equals, whatever was written before
         random_model_write_sized(&(struct random_model){cases[i].arch, {cases[i].weights}, 1, false}, 8, 2,
                                  512, path);
         random_shape.arch = NULL, random_shape.window = 0;

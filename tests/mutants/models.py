@@ -333,12 +333,13 @@ ROWS = [
     (TILES, "rows_add(two_segments(sum, 4), two_segments(sum, 6))",
             "rows_add(two_segments(sum, 0), two_segments(sum, 2))", "test_canonical"),  # half of K twice
     (TILES, "a.b1 = job->bounds[i + 1];", "a.b1 = job->bounds[job->num_segments];", "test_canonical"),  # segments overlap
-    (BODY, "max + (0x7fffff - 0x7e0000)", "max + (0x7fffff - 0x7f0000)", "test_kernels"),  # 127.5 steps: one is cut off at 128
+    (BODY, "127 / bits_float(max)", "127.6f / bits_float(max)", "test_kernels"),  # the largest becomes 128, and is cut off
+    (BODY, "y->d = bits_float(max) / 127;", "y->d = bits_float((max + 0x20000) >> 23 << 23) / 64;", "test_kernels"),  # a power of two as scale
     (BODY, "max >= 0x71800000", "max >= 0x7f800001", "test_kernels"),  # an infinity is a number
     (TILES, "0x30);", "0x10);", "test_kernels"),  # Q6_K of five bits
     (TILES, "case DTYPE_Q4_0: return dots_set1(x->minus8);",
-            "case DTYPE_Q4_0: return dots_set1(act_base_bits(x));", "test_kernels"),  # Q4_0 without its zero point
-    (TILES, "return dots_set1(x->minus8 - (act_base_bits(x) - x->minus8));",
+            "case DTYPE_Q4_0: return dots_set1(0);", "test_kernels"),  # Q4_0 without its zero point
+    (TILES, "return dots_set1(2 * x->minus8);",
             "return dots_set1(x->minus8);", "test_kernels"),  # Q5_0 with the zero point of Q4_0
     (TILES, "return dots_set1(x->minus32[half]);",
             "return dots_set1(x->minus32[0]);", "test_kernels"),  # both halves of Q6_K take off the first one's
@@ -356,12 +357,12 @@ ROWS = [
     (TILES, "case DTYPE_Q6_K: return 2; // weights", "case DTYPE_Q6_K: return 4; // weights", "test_quants"),  # more of Q6_K than 16 bits hold
     (TILES, "case DTYPE_MXFP4: return 4; // 31", "case DTYPE_MXFP4: return 8; // 31", "test_quants"),  # more of Q5_0 than 16 bits hold
     (TILES, "dots_add_narrow(i < steps ? start : d->dot[v][t]", "dots_add_narrow(start", "test_kernels"),  # the first of two sums of 16 bits is lost
-    (AVX2, "return dots_set1(x->minus128);", "return dots_set1(act_base_bits(x));", "test_kernels"),  # AVX-VNNI: bytes stored plus 128 as they are
+    (AVX2, "enum { S8_PLUS_128 = 1 };", "enum { S8_PLUS_128 = 0 };", "test_kernels"),  # AVX-VNNI: bytes stored plus 128 as they are
     (AMX, "sum + (first - begin) * LANES", "sum", "test_kernels"),  # rows that two groups share come out a second time
     (AMX, "pair + PAIRS <= end", "pair + PAIRS < end + PAIRS", "test_kernels"),  # bf16 beyond the end of a segment
     (AMX, "TILE_DOT_BF16(3, 4, 5);\n        TILE_LOAD(5, w0, 64);", "TILE_DOT_BF16(3, 4, 5);", "test_kernels"),  # the second group takes the second panel for the first
     (AMX, "case DTYPE_Q3_K: return 4;", "case DTYPE_Q3_K: return 3;", "test_kernels"),  # unpacked weights one too large
-    (AMX, "isnan(x->base) ? x->base : act_scale(x)", "act_scale(x)", "test_kernels"),  # what is no number becomes a large one
+    (AMX, "d[i][t] = at->d;", "d[i][t] = a->d;", "test_kernels"),  # the first block's scale for all
     (AMX, "for (; segment >> level & 1; level++)", "for (; level < segment && level < 3; level++)", "test_kernels"),  # segments are added in a row
     (AMX, "            STORE(2);\n            STORE(3);", "            STORE(3);", "test_kernels"),  # one product's sums from an earlier one's
     (AMX_ATTENTION, "if (token >= begin)", "if (token >= 0)", "test_kernels"),  # the other token of a pair, whatever it holds
@@ -372,7 +373,7 @@ ROWS = [
     (AMX_ATTENTION, "tile * ATTN_TILE % ATTN_STEP, ATTN_STEP * sizeof *w->pairs", "0, ATTN_STEP * sizeof *w->pairs", "test_canonical"),  # the first tile's probabilities for all
     (AMX_ATTENTION, "struct v16 sum[2] = {v16_set1(0), v16_set1(0)}", "struct v16 sum[2] = {v16_load(out + t * out_stride(c) + i), v16_set1(0)}", "test_canonical"),  # another order
     ("kernels/cpu/cpu.c", "kernels->tiles && takes_bf16_cache(config) ? DTYPE_BF16", "takes_bf16_cache(config) ? DTYPE_BF16", "test_ops"),  # a cache of bf16 on every machine
-    (AMX, "act_sum(a + i / 2, i % 2)", "act_sum(a + i / 2, 0)", "test_kernels"),  # both halves' minima by the first one's sum
+    (AMX, "act_sum(at, i % 2)", "act_sum(at, 0)", "test_kernels"),  # both halves' minima by the first one's sum
     (FMA, "s->acc[v][t], odd[v], x.odd[t][i]", "s->acc[v][t], odd[v], x.even[t][i]", "test_kernels"),  # one half of a pair times the other's
     # ---- chat templates --------------------------------------------------------------------------------------
     (JINJA % "str", "memcpy(b->marks + at, s->marks + from, to - from);", "(void)at;",

@@ -231,17 +231,15 @@ static inline float plain_dot(const struct tensor *w, int n, const float *x, int
             float max = 0;
             for (int i = 0; i < 32; i++)
                 max = fmaxf(max, fabsf(x[k + i]));
-            float d = 0x1p-120f; // the smallest power of two that will do
-            while (127 * d < max)
-                d *= 2;
+            const float d = max / 127, inverse = 127 / max;
             int dot[2] = {0}, sum[2] = {0}, halves = block.halves ? 2 : 1;
             for (int i = 0; i < 32; i++) {
-                int q = (int)nearbyintf(x[k + i] / d);
+                int q = (int)nearbyintf(x[k + i] * inverse);
                 dot[i / 16 % halves] += block.w[i] * q;
                 sum[i / 16 % halves] += q;
             }
             for (int h = 0; h < halves; h++) {
-                acc = fmaf((float)dot[h] * d, block.scale[h], acc);
+                acc = fmaf((float)dot[h], d * block.scale[h], acc);
                 if (block.minimum)
                     acc = fmaf(block.offset[h], d * (float)sum[h], acc);
             }

@@ -178,16 +178,15 @@ static void random_gemm(enum dtype t, int blocks, int n, bool hostile, char *w, 
                                              : (int)(random_u32() % 255) - 127);
                 sum[j / 16] += a->q[j];
             }
-            a->base =
-                ldexpf(1.5f, 23 + (hostile ? (int)(random_u32() % 200) - 106 : -(int)(random_u32() % 8)));
+            a->d = ldexpf(1 + fabsf(random_float()),
+                          hostile ? (int)(random_u32() % 200) - 106 : -(int)(random_u32() % 8));
             if (hostile && random_u32() % 64 == 0)
-                a->base = NAN;
-            int32_t bits = act_base_bits(a);
-            a->s = isnan(a->base) ? NAN : act_scale(a) * (float)(sum[0] + sum[1]);
-            a->minus8 = bits - 8 * (sum[0] + sum[1]);
-            a->minus128 = bits - 128 * (sum[0] + sum[1]);
-            a->minus32[0] = bits - 32 * sum[0];
-            a->minus32[1] = bits - 32 * sum[1];
+                a->d = NAN;
+            a->s = a->d * (float)(sum[0] + sum[1]);
+            a->minus8 = -8 * (sum[0] + sum[1]);
+            a->minus128 = -128 * (sum[0] + sum[1]);
+            a->minus32[0] = -32 * sum[0];
+            a->minus32[1] = -32 * sum[1];
         }
         return;
     }
@@ -321,8 +320,8 @@ TEST(test_gemm) {
                                 (const struct act_q8 *)(const void *)one + b * (block / 32);
                             for (int j = 0; j < block; j++) {
                                 double v = packed_value(t, w, b, lane, j) * a[j / 32].q[j % 32];
-                                dot += v * (double)act_scale(a + j / 32);
-                                size += fabs(v * (double)act_scale(a + j / 32));
+                                dot += v * (double)a[j / 32].d;
+                                size += fabs(v * (double)a[j / 32].d);
                             }
                         } else {
                             int pair = t == DTYPE_BF16 ? 2 : 1;
@@ -528,7 +527,7 @@ TEST(test_vectors) {
             k->to_q8(q[v], x, whole);
             for (int i = 0; i < whole / 32; i++) {
                 assert_memory_equal(q[0][i].q, q[v][i].q, 32);
-                assert_true(same_floats(&q[0][i].base, &q[v][i].base, 1));
+                assert_true(same_floats(&q[0][i].d, &q[v][i].d, 1));
                 assert_true(same_floats(&q[0][i].s, &q[v][i].s, 1));
                 assert_int_equal(q[0][i].minus8, q[v][i].minus8);
                 assert_int_equal(q[0][i].minus128, q[v][i].minus128);
@@ -559,19 +558,19 @@ TEST(test_vectors) {
         }
         for (int b = 0; b < whole / 32; b++) {
             const struct act_q8 *a = &q[0][b];
-            float d = act_scale(a), max = 0;
+            float max = 0;
             int sum[2] = {0};
             for (int i = 0; i < 32; i++) { // the nearest step
-                assert_true(fabsf(x[32 * b + i] - d * (float)a->q[i]) <= d * 0.5f);
+                assert_true(fabsf(x[32 * b + i] - a->d * (float)a->q[i]) <= a->d * 0.50001f);
                 max = fmaxf(max, fabsf(x[32 * b + i]));
                 sum[i / 16] += a->q[i];
             }
-            assert_true(max <= 127 * d && max > 63.5f * d); // no wider than needed
-            int bits = act_base_bits(a);
-            assert_true(bits - a->minus8 == 8 * (sum[0] + sum[1]) &&
-                        bits - a->minus128 == 128 * (sum[0] + sum[1]));
-            assert_true(bits - a->minus32[0] == 32 * sum[0] && bits - a->minus32[1] == 32 * sum[1]);
-            assert_true(a->s == d * (float)(sum[0] + sum[1]));
+            assert_true(a->d == max / 127); // no wider than needed
+            assert_int_equal(a->minus8, -8 * (sum[0] + sum[1]));
+            assert_int_equal(a->minus128, -128 * (sum[0] + sum[1]));
+            assert_int_equal(a->minus32[0], -32 * sum[0]);
+            assert_int_equal(a->minus32[1], -32 * sum[1]);
+            assert_true(a->s == a->d * (float)(sum[0] + sum[1]));
         }
     }
 }
@@ -586,7 +585,7 @@ TEST(test_ends_of_scales) {
             struct act_q8 q;
             k->to_q8(&q, x, 32);
             assert_true((q.q[3] != 0) == (i == 1 || i == 2));
-            assert_true((isnan(q.base) != 0) == (i >= 3) && (isnan(q.s) != 0) == (i >= 3));
+            assert_true((isnan(q.d) != 0) == (i >= 3) && (isnan(q.s) != 0) == (i >= 3));
         }
     }
 }

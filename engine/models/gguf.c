@@ -318,17 +318,43 @@ static bool take_tensors(struct cursor *c) {
     return true;
 }
 
+// A file that is no GGUF file, by its first nine bytes, and the way out
+static const char *kind_of(const unsigned char *at) {
+    static const struct {
+        int from, len;
+        const char *bytes, *kind;
+    } kinds[] = {
+        {0, 4, "PK\3\4",
+         "weights of PyTorch, or another zip file: take the repository's safetensors, or convert it to GGUF"},
+        {0, 1, "\x80", "a pickle of PyTorch: take the repository's safetensors, or convert it to GGUF"},
+        {8, 1, "{", "a safetensors file: give the folder in which it lies with its config.json"},
+        {0, 7, "version", "a pointer of git-lfs: `git lfs pull` fetches what it stands for"},
+        {0, 1, "<", "a web page: the download brought a page in place of the file"},
+        {0, 1, "{", "JSON: give the folder in which it lies with the weights"},
+        {0, 4, "lmgg", "an old file of llama.cpp, from before GGUF: convert it, or download it anew"},
+        {0, 4, "tjgg", "an old file of llama.cpp, from before GGUF: convert it, or download it anew"},
+        {0, 2, "\x1f\x8b", "a gzip file: unpack it"},
+        {0, 4, "\x28\xb5\x2f\xfd", "a zstd file: unpack it"},
+        {0, 1, "\x08", "perhaps ONNX, which Quire does not read: take the repository's safetensors or GGUF"},
+        {0, 4, "\0\0\0\0", "zeros: the download was not finished"},
+    };
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        if (memcmp(at + kinds[i].from, kinds[i].bytes, (size_t)kinds[i].len) == 0)
+            return kinds[i].kind;
+    return "something else: its first bytes are not \"GGUF\"";
+}
+
 static bool take_header(struct cursor *c) {
     struct gguf *g = c->g;
     const unsigned char *magic;
     uint64_t num_kv, num_tensors;
     if (g->file.size < 24) // (1)
         return refuse(c, "%" PRIu64 " bytes are no GGUF file: at least 24 expected", g->file.size);
-    if (!(magic = take_bytes(c, 4, "the magic")))
+    if (!(magic = take_bytes(c, 9, "the magic")))
         return false;
     if (memcmp(magic, "GGUF", 4) != 0)
-        return refuse(c, "no GGUF file: magic %02x %02x %02x %02x at byte 0, expected 47 47 55 46", magic[0],
-                      magic[1], magic[2], magic[3]);
+        return refuse(c, "no GGUF file, but %s", kind_of(magic));
+    c->pos = 4;
     if (!take_u32(c, "the version", &g->version))
         return false;
     if ((g->version & 0xffff) == 0)

@@ -7,6 +7,8 @@
 #include "process/console.h"
 #include "process/default_model.h"
 #include "process/environment.h"
+#include "process/model_name.h"
+#include "process/nearest.h"
 #include "process/process_env.h"
 #include "process/setup.h"
 #include "quantize.h"
@@ -15,6 +17,7 @@
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 static const struct {
     const char *name, *args, *help;
@@ -58,6 +61,11 @@ static void set_log_level(const char *name) {
             log_set_level((enum log_level)i);
 }
 
+static void tell_notes(const struct config *c) {
+    for (size_t i = 0; i < c->notes.len; i++)
+        log_msg(LOG_WARN, "%s", c->notes.items[i]);
+}
+
 // Puts the default model before the arguments, if there are as many as the command takes without MODEL, and no server is asked.
 static enum status add_default_model(struct config *c, int num_args, struct err *err) {
     char path[PATH_MAX];
@@ -67,6 +75,22 @@ static enum status add_default_model(struct config *c, int num_args, struct err 
     if (status == STATUS_OK && config_add_model(c, path) != STATUS_OK)
         status = err_set(err, STATUS_NOMEM, "out of memory");
     return status;
+}
+
+// A MODEL that is a name becomes the file that has it.
+static enum status find_model(struct config *c, int num_args, struct err *err) {
+    char path[PATH_MAX];
+    if (num_args < 0 || c->url || c->args.len <= (size_t)num_args)
+        return STATUS_OK;
+    const char *model = c->args.items[0];
+    bool is_server = c->command == CMD_CHAT && strstr(model, "://");
+    if (is_server || access(model, F_OK) == 0 || !model_name_is(model))
+        return STATUS_OK;
+    enum status status = model_name_find(model, path, sizeof path, err);
+    if (status != STATUS_OK)
+        return status;
+    log_msg(LOG_INFO, "model=%s path=%s", model, path);
+    return config_name_model(c, path) == STATUS_OK ? STATUS_OK : err_set(err, STATUS_NOMEM, "out of memory");
 }
 
 // Runs a command, under mpirun or srun with the processes that share its model: the first one has the
@@ -94,6 +118,39 @@ static int run_together(struct config *config, int (*run)(const struct config *c
     return rc;
 }
 
+// Commands of other programs, and ours that do the same
+static const char *advice(const char *word) {
+    static const char *const others[][2] = {
+        {"run", "`quire chat MODEL` talks to a model"},
+        {"pull", "Quire opens files: `hf download ORG/NAME` or `ollama pull NAME` fetches one, and `quire "
+                 "serve` with "
+                 "that name finds it"},
+        {"download",
+         "Quire opens files: `hf download ORG/NAME` fetches one, and `quire serve ORG/NAME` finds it"},
+        {"list", "Quire keeps no models: `hf cache ls` and `ollama list` list those that it finds by name"},
+        {"ls", "Quire keeps no models: `hf cache ls` and `ollama list` list those that it finds by name"},
+        {"show", "`quire inspect MODEL` describes a model file"},
+        {"ps", "`quire top` watches a running server"},
+        {"bench", "`quire-bench URL` loads a running server"},
+        {"benchmark", "`quire-bench URL` loads a running server"},
+        {"complete", "`quire generate MODEL -p TEXT` prints one completion"},
+        {"convert", "`quire quantize IN OUT TYPE` writes a model file in another type"},
+        {"create", "`quire quantize IN OUT TYPE` writes a model file in another type"},
+        {"start", "`quire serve MODEL` serves a model over HTTP"},
+    };
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (strcmp(word, others[i][0]) == 0)
+            return others[i][1];
+    struct nearest near = {.word = word};
+    static char text[64];
+    for (int i = 0; i < NUM_COMMANDS; i++)
+        nearest_try(&near, commands[i].name);
+    if (!near.best)
+        return "`quire --help` lists them";
+    snprintf(text, sizeof text, "did you mean `quire %s`?", near.best);
+    return text;
+}
+
 static int run_command(int argc, char **argv) {
     const char *word = argc > 1 ? argv[1] : "";
     if (strcmp(word, "--version") == 0 || strcmp(word, "version") == 0) {
@@ -111,7 +168,10 @@ static int run_command(int argc, char **argv) {
         struct err err = {0};
         int rc = EXIT_USAGE;
         if (config_parse(&config, commands[i].command, argc - 2, argv + 2, &err) != STATUS_OK) {
-            complain("%s", err.msg);
+            for (size_t k = 0; k < config.problems.len; k++)
+                complain("%s", config.problems.items[k]);
+            if (config.problems.len == 0) // no memory for them
+                complain("%s", err.msg);
         } else if (config.help) {
             printf("usage: quire %s %s [FLAGS]\n\n%s\n\n", commands[i].name, commands[i].args,
                    commands[i].help);
@@ -121,7 +181,9 @@ static int run_command(int argc, char **argv) {
             rc = 0;
         } else if (set_log_level(config.log_level), environment_check(&config, &err) != STATUS_OK) {
             complain("%s", err.msg);
-        } else if (add_default_model(&config, commands[i].num_args, &err) != STATUS_OK) {
+        } else if (tell_notes(&config),
+                   find_model(&config, commands[i].num_args, &err) != STATUS_OK ||
+                       add_default_model(&config, commands[i].num_args, &err) != STATUS_OK) {
             complain("%s", err.msg);
             rc = EXIT_MODEL;
         } else {
@@ -133,7 +195,7 @@ static int run_command(int argc, char **argv) {
         return rc;
     }
     if (*word)
-        complain("unknown command '%.60s'; `quire --help` lists them", word);
+        complain("unknown command '%.60s'; %s", word, advice(word));
     else
         print_help(stderr);
     return EXIT_USAGE;

@@ -208,11 +208,28 @@ static enum status fail_unknown(struct parse *p, const char *where, const char *
                    near.best ? "; did you mean --" : "", near.best ? near.best : "", near.best ? "?" : "");
 }
 
-// The option that a word of the command line names, by its own name or by one that another server gives it.
-// MODEL_FLAG: the model's. -1: none; err says why.
-enum { MODEL_FLAG = MAX_OPTIONS };
+// Keeps what is wrong with one argument or line, so that all are told at once.
+static enum status keep_problem(struct parse *p) {
+    enum status status = p->err->code;
+    if (status == STATUS_INVALID)
+        status = list_add(&p->config->problems, p->err->msg);
+    if (status == STATUS_OK)
+        *p->err = (struct err){0};
+    return status;
+}
 
-static int find_flag(struct parse *p, const char *word, size_t len) {
+// A flag of another server that needs nothing here
+static enum status keep_note(struct parse *p, const char *name, const struct foreign_flag *f) {
+    char note[200];
+    snprintf(note, sizeof note, "%s needs nothing here: %s", name, f->hint);
+    return list_add(&p->config->notes, note);
+}
+
+// The option that a word of the command line names, by its own name or by one that another server gives it.
+// MODEL_FLAG: the model's. NO_FLAG: none that is needed. -1: none; err says why.
+enum { MODEL_FLAG = MAX_OPTIONS, NO_FLAG };
+
+static int find_flag(struct parse *p, const char *word, size_t len, const struct foreign_flag **foreign) {
     const struct config *c = p->config;
     int index = -1;
     if (word[1] == '-')
@@ -220,7 +237,7 @@ static int find_flag(struct parse *p, const char *word, size_t len) {
     for (int i = 0; i < num_options && len == 2 && index < 0; i++)
         if (options[i].letter == word[1] && (options[i].commands & (unsigned)c->command))
             index = i;
-    const struct foreign_flag *f = index < 0 ? foreign_flag_find(word, len) : NULL;
+    const struct foreign_flag *f = *foreign = index < 0 ? foreign_flag_find(word, len) : NULL;
     if (f && f->ours)
         index = strcmp(f->ours, "model") != 0            ? find_option(c, f->ours, strlen(f->ours))
                 : (c->command & OPTIONS_TAKE_MODEL) != 0 ? MODEL_FLAG
@@ -229,8 +246,11 @@ static int find_flag(struct parse *p, const char *word, size_t len) {
         return index;
     char name[64];
     snprintf(name, sizeof name, "%.*s", (int)(len < 62 ? len : 62), word);
+    if (f && f->kind > FOREIGN_OTHER)
+        return keep_note(p, name, f) == STATUS_OK ? NO_FLAG
+                                                  : (err_set(p->err, STATUS_NOMEM, "out of memory"), -1);
     if (f && f->hint)
-        err_set(p->err, STATUS_INVALID, "%s is %s; here: %s", name, f->whose, f->hint);
+        err_set(p->err, STATUS_INVALID, "%s is no flag of Quire: %s", name, f->hint);
     else if (name[1] == '-')
         fail_unknown(p, "unknown flag ", name + 2);
     else
@@ -238,6 +258,7 @@ static int find_flag(struct parse *p, const char *word, size_t len) {
     return -1;
 }
 
+// Reads on behind what is wrong: all of it is told at once.
 static enum status parse_argv(struct parse *p, int argc, char **argv) {
     bool only_args = false;
     for (int i = 0; i < argc; i++) {
@@ -255,21 +276,30 @@ static enum status parse_argv(struct parse *p, int argc, char **argv) {
         size_t len = value ? (size_t)(value - word) : strlen(word);
         if (value)
             value++;
-        int index = find_flag(p, word, len);
-        if (index < 0)
-            return p->err->code;
+        const struct foreign_flag *foreign;
+        int index = find_flag(p, word, len, &foreign);
+        if (index < 0 || index == NO_FLAG) {
+            const char *next = i + 1 < argc ? argv[i + 1] : NULL;
+            i += !value && (foreign ? foreign_flag_takes(foreign, next) : next && next[0] != '-');
+            if (index < 0 && keep_problem(p) != STATUS_OK)
+                return p->err->code;
+            continue;
+        }
         const struct option *o = index == MODEL_FLAG ? NULL : &options[index];
+        enum status status = STATUS_OK;
         if (!value && (!o || option_takes_value(o))) {
             if (i + 1 >= argc)
-                return err_set(p->err, STATUS_INVALID, "%s needs a value", word);
-            value = argv[++i];
+                status = err_set(p->err, STATUS_INVALID, "%s needs a value", word);
+            else
+                value = argv[++i];
         }
-        enum status status = o ? set_from(p, index, value ? value : "true", FROM_ARGV)
-                             : config_add_model(p->config, value) != STATUS_OK
-                                 ? err_set(p->err, STATUS_NOMEM, "out of memory")
-                                 : STATUS_OK;
-        if (status != STATUS_OK)
-            return status;
+        if (status == STATUS_OK)
+            status = o ? set_from(p, index, value ? value : "true", FROM_ARGV)
+                     : config_add_model(p->config, value) != STATUS_OK
+                         ? err_set(p->err, STATUS_NOMEM, "out of memory")
+                         : STATUS_OK;
+        if (status != STATUS_OK && keep_problem(p) != STATUS_OK)
+            return p->err->code;
         if (o && o->type == OPT_SECRET && value) {
             p->config->key_in_argv = true; // readable in /proc until here
             memset(value, '*', strlen(value));
@@ -306,6 +336,8 @@ static enum status parse_env(struct parse *p) {
             status = o ? set_from(p, i, value, FROM_ENV) : set_model(p, value);
         else if (o && strstr(o->name, "key") && p->source[i] < FROM_ENV)
             status = err_set(p->err, STATUS_INVALID, "%s is empty; unset it where no key is meant", name);
+        if (status != STATUS_OK)
+            status = keep_problem(p);
     }
     return status;
 }
@@ -366,6 +398,8 @@ static enum status parse_file(struct parse *p, const char *path) {
             if (status != STATUS_OK)
                 err_set(outer, status, "%s%.180s", where, inner.msg);
         }
+        if (status != STATUS_OK)
+            status = keep_problem(p);
     }
     if (line)
         explicit_bzero(line, cap);
@@ -394,6 +428,8 @@ enum status config_parse(struct config *c, enum command command, int argc, char 
         status = parse_env(&p);
     if (status == STATUS_OK && c->config_file && !c->help)
         status = parse_file(&p, c->config_file);
+    if (status == STATUS_OK && c->problems.len > 0)
+        status = err_set(err, STATUS_INVALID, "%s", c->problems.items[0]);
     const char *collector = getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"); // OpenTelemetry's own name
     if (status == STATUS_OK && command == CMD_SERVE && !c->otlp_traces_endpoint && collector && *collector &&
         !(c->otlp_traces_endpoint = strdup(collector)))
@@ -421,6 +457,8 @@ enum status config_parse(struct config *c, enum command command, int argc, char 
             status =
                 err_set(err, STATUS_INVALID, "--metrics-namespace: expected a word of letters, digits and _");
     }
+    if (status == STATUS_INVALID && c->problems.len == 0 && list_add(&c->problems, err->msg) != STATUS_OK)
+        status = err_set(err, STATUS_NOMEM, "out of memory");
     return status;
 }
 
@@ -435,6 +473,8 @@ void config_free(struct config *c) {
         }
     }
     list_free(&c->args);
+    list_free(&c->problems);
+    list_free(&c->notes);
     *c = (struct config){0};
 }
 
@@ -444,5 +484,16 @@ enum status config_add_model(struct config *c, const char *path) {
     char *model = c->args.items[c->args.len - 1];
     memmove(c->args.items + 1, c->args.items, (c->args.len - 1) * sizeof *c->args.items);
     c->args.items[0] = model;
+    return STATUS_OK;
+}
+
+enum status config_name_model(struct config *c, const char *path) {
+    char **model = &c->args.items[0], *copy = strdup(path);
+    if (!copy || (c->served_names.len == 0 && list_add(&c->served_names, *model) != STATUS_OK)) {
+        free(copy);
+        return STATUS_NOMEM;
+    }
+    free(*model);
+    *model = copy;
     return STATUS_OK;
 }

@@ -11,12 +11,16 @@
 
 #include <stdio.h>
 
-// Reads the arguments after `quire COMMAND`. Overwrites the values of --api-key in argv. STATUS_INVALID: one
-// line in err for a person (exit 2). The caller ends the config with config_free(), on failure too.
+// Reads the arguments after `quire COMMAND`. Overwrites the values of --api-key in argv. STATUS_INVALID: lines for a
+// person in c->problems (exit 2), the first of them in err, too. The caller ends the config with config_free(), on
+// failure too.
 enum status config_parse(struct config *c, enum command command, int argc, char **argv, struct err *err);
 void config_free(struct config *c);
 // Puts MODEL before the other arguments, as if it had been named; path is copied. STATUS_NOMEM.
 enum status config_add_model(struct config *c, const char *path);
+// Has path opened as MODEL, the first argument, in place of its name, and serves it under that name where no other is
+// given. Both are copied. STATUS_NOMEM.
+enum status config_name_model(struct config *c, const char *path);
 
 // Reads 12, 4K, 1.5G (powers of 1024). STATUS_INVALID.
 enum status config_parse_number(const char *text, int64_t *out);

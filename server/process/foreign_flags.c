@@ -1,81 +1,185 @@
 #include "foreign_flags.h"
 
-#include <stdbool.h>
 #include <string.h>
 
-#define LLAMA "llama-server's"
-#define VLLM "vLLM's"
-#define SGLANG "SGLang's"
-#define BY_REQUEST "each request says it"
-#define DRAFT_LENGTH "nothing to set: as many drafts as pay"
+#define FILE_SAYS "the model's file says it"
+#define DRAFT_LENGTH "as many tokens are drafted as pay"
+#define BY_REQUEST "each request says it; --override-generation-config JSON sets what those get that do not"
+#define TLS "a reverse proxy speaks TLS"
+#define LAUNCHER "mpirun or srun starts the processes"
 
 // Facts from the programs' own help texts.
 static const struct foreign_flag flags[] = {
-    {"-m|--model|--model-path", NULL, "model", NULL},
-    {"-np|--parallel", LLAMA, "max-num-seqs", NULL},
-    {"--max-running-requests", SGLANG, "max-num-seqs", NULL},
-    {"-t", LLAMA, "threads", NULL},
-    {"-tp|--tp|--tp-size", VLLM, "tensor-parallel-size", NULL},
-    {"-pp|--pp-size", VLLM, "pipeline-parallel-size", NULL},
-    {"--context-length", SGLANG, "max-model-len", NULL},
-    {"--page-size", SGLANG, "block-size", NULL},
-    {"--num-gpu-blocks-override", VLLM, "num-kv-blocks", NULL},
-    {"--random-seed", SGLANG, "seed", NULL},
-    {"--cache-prompt", LLAMA, "enable-prefix-caching", NULL},
-    {"--no-cache-prompt", LLAMA, "no-enable-prefix-caching", NULL},
-    {"--disable-radix-cache", SGLANG, "no-enable-prefix-caching", NULL},
-    {"--enable-deterministic-inference", SGLANG, "exact", NULL},
-    {"--chat-template-file", LLAMA, "chat-template", NULL},
-    {"--cors-origins", LLAMA, "allowed-origins", NULL},
-    {"--cors-credentials", LLAMA, "allow-credentials", NULL},
-    {"--temp", LLAMA, "temperature", BY_REQUEST " (temperature)"},
-    {"-n|--predict|--n-predict", LLAMA, "max-tokens", BY_REQUEST " (max_tokens)"},
-    {"--samplers|--top-k|--top-p|--min-p|--repeat-penalty|--presence-penalty|--frequency-penalty", LLAMA,
-     NULL, BY_REQUEST},
-    {"-c|--ctx-size", LLAMA, NULL,
-     "--max-model-len N for one request, --kv-cache-memory BYTES for all together"},
-    {"-ngl|--gpu-layers|--n-gpu-layers", LLAMA, NULL, "--device cuda for all layers, --device cpu for none"},
-    {"-sm|--split-mode|-ts|--tensor-split|-mg|--main-gpu", LLAMA, NULL,
+    // ---- the model
+    {"-m|--model|--model-path|--model-id|-hf|-hfr|--hf-repo|-mu|--model-url", FOREIGN_OURS, "model", NULL},
+    {"-a|--alias", FOREIGN_OURS, "served-model-name", NULL},
+    {"--chat-template-file", FOREIGN_OURS, "chat-template", NULL},
+    {"-s|--random-seed", FOREIGN_OURS, "seed", NULL},
+    {"-q|--quantization|--load-format|--revision|--tokenizer-revision|--code-revision|--config-format|--"
+     "download-dir",
+     FOREIGN_VALUE, NULL, FILE_SAYS},
+    {"--quantize", FOREIGN_VALUE, NULL, FILE_SAYS},
+    {"--tokenizer|--tokenizer-path|--tokenizer-mode", FOREIGN_VALUE, NULL,
+     "the model's file holds the tokenizer"},
+    {"--skip-tokenizer-init|--check-tensors|--offline|--no-repack|--no-host", FOREIGN_BARE, NULL,
+     "the loader does as the file needs"},
+    {"--trust-remote-code", FOREIGN_BARE, NULL, "no code of a model runs"},
+    {"-hft|--hf-token", FOREIGN_VALUE, NULL, "nothing is downloaded"},
+    {"--task|--runner|--convert", FOREIGN_VALUE, NULL, FILE_SAYS},
+    {"--embedding|--embeddings|--is-embedding|--reranking|--rerank", FOREIGN_BARE, NULL,
+     FILE_SAYS "; --pooling overrides it"},
+    {"--mmproj|-mm|--limit-mm-per-prompt|--mm-processor-kwargs|--mm-encoder-tp-mode", FOREIGN_VALUE, NULL,
+     "the text of the model is served, without images"},
+    {"--no-mmproj|--language-model-only|--no-mmproj-offload", FOREIGN_BARE, NULL,
+     "the text of the model is served, without images"},
+    {"--rope-scaling|--rope-scale|--rope-freq-base|--rope-freq-scale|--yarn-orig-ctx|--yarn-ext-factor|--"
+     "yarn-attn-factor|--override-kv|--hf-overrides|--json-model-override-args",
+     FOREIGN_OTHER, NULL, FILE_SAYS},
+    {"--lora|--lora-scaled", FOREIGN_OTHER, NULL, "--lora-modules NAME=PATH, which requests name"},
+    {"--lora-paths", FOREIGN_OURS, "lora-modules", NULL},
+    {"--max-loras-per-batch", FOREIGN_OURS, "max-loras", NULL},
+    {"--enable-lora|--lora-init-without-apply", FOREIGN_BARE, NULL, "--lora-modules and --lora-root say it"},
+    {"--lora-extra-vocab-size|--max-cpu-loras", FOREIGN_VALUE, NULL, "--max-loras bounds the adapters"},
+    {"-hff|--hf-file|-dr|--docker-repo|--models-dir|--models-preset", FOREIGN_OTHER, NULL,
+     "MODEL is one file or folder"},
+    // ---- length and batches
+    {"-c|--ctx-size", FOREIGN_OURS, "max-model-len", NULL},
+    {"--context-length", FOREIGN_OURS, "max-model-len", NULL},
+    {"-np|--parallel", FOREIGN_OURS, "max-num-seqs", NULL},
+    {"--max-running-requests", FOREIGN_OURS, "max-num-seqs", NULL},
+    {"--max-queued-requests", FOREIGN_OURS, "max-num-queued-seqs", NULL},
+    {"--max-concurrent-requests", FOREIGN_OURS, "max-num-queued-seqs", NULL},
+    {"--max-batch-prefill-tokens", FOREIGN_OURS, "max-num-batched-tokens", NULL},
+    {"--max-input-length|--max-input-tokens|--waiting-served-ratio|--max-waiting-tokens|--max-batch-size",
+     FOREIGN_VALUE, NULL, "--max-model-len bounds prompt and answer together"},
+    {"-b|--batch-size|-ub|--ubatch-size", FOREIGN_VALUE, NULL, "--max-num-batched-tokens bounds a step"},
+    {"--chunked-prefill-size|--max-prefill-tokens|--prefill-max-requests", FOREIGN_VALUE, NULL,
+     "--max-num-batched-tokens bounds a step"},
+    {"--max-num-partial-prefills|--max-long-partial-prefills|--long-prefill-token-threshold|--max-seq-len-to-"
+     "capture",
+     FOREIGN_VALUE, NULL, "--max-num-batched-tokens bounds a step"},
+    {"--enable-chunked-prefill|--no-enable-chunked-prefill|--enable-mixed-chunk", FOREIGN_BARE, NULL,
+     "prefill is always chunked"},
+    {"-cb|--cont-batching|-nocb|--no-cont-batching", FOREIGN_BARE, NULL, "batching is always continuous"},
+    {"--async-scheduling|--no-async-scheduling|--disable-overlap-schedule", FOREIGN_BARE, NULL,
+     "the scheduler decides it"},
+    {"--schedule-policy|--schedule-conservativeness", FOREIGN_VALUE, NULL,
+     "--scheduling-policy fcfs|priority says who waits"},
+    {"--stream-interval", FOREIGN_VALUE, NULL, "every token is sent at once"},
+    // ---- memory
+    {"--page-size", FOREIGN_OURS, "block-size", NULL},
+    {"--num-gpu-blocks-override", FOREIGN_OURS, "num-kv-blocks", NULL},
+    {"--mem-fraction-static", FOREIGN_OURS, "gpu-memory-utilization", NULL},
+    {"--cuda-memory-fraction", FOREIGN_OURS, "gpu-memory-utilization", NULL},
+    {"--kv-cache-memory-bytes", FOREIGN_OTHER, NULL, "--kv-cache-memory BYTES, where 1k is 1024"},
+    {"--max-total-tokens|--max-batch-total-tokens", FOREIGN_OTHER, NULL,
+     "--num-kv-blocks N or --kv-cache-memory BYTES for all requests, --max-model-len N for one"},
+    {"-ctk|--cache-type-k|-ctv|--cache-type-v", FOREIGN_OTHER, NULL,
+     "--kv-cache-dtype TYPE, for keys and values"},
+    {"--cache-prompt", FOREIGN_OURS, "enable-prefix-caching", NULL},
+    {"--no-cache-prompt", FOREIGN_OURS, "no-enable-prefix-caching", NULL},
+    {"--disable-radix-cache", FOREIGN_OURS, "no-enable-prefix-caching", NULL},
+    {"--cache-reuse|-cram|--cache-ram|-sps|--slot-prompt-similarity|--slot-save-path|-dt|--defrag-thold|-"
+     "ctxcp|--ctx-checkpoints",
+     FOREIGN_VALUE, NULL, "one cache of blocks serves all requests"},
+    {"--swa-full|-kvu|--kv-unified|-no-kvu|--no-kv-unified|-nkvo|--no-kv-offload|-kvo|--kv-offload|--context-"
+     "shift|--no-context-shift",
+     FOREIGN_BARE, NULL, "one cache of blocks serves all requests"},
+    {"--prefix-caching-hash-algo|--swap-space|--cpu-offload-gb|--kv-offloading-size", FOREIGN_VALUE, NULL,
+     "one cache of blocks serves all requests"},
+    {"--mlock|--no-mmap|--mmap|-dio|--direct-io|-ndio|--no-direct-io", FOREIGN_BARE, NULL,
+     "weights are packed into memory of their own"},
+    // ---- hardware
+    {"-t", FOREIGN_OURS, "threads", NULL},
+    {"-tb|--threads-batch|--threads-http|--prio|--prio-batch|--poll|--poll-batch|--cpu-strict", FOREIGN_VALUE,
+     NULL, "--threads N is for prefill and decode"},
+    {"--numa|-C|--cpu-mask|-Cr|--cpu-range", FOREIGN_VALUE, NULL,
+     "the threads run on the CPUs that taskset or the container allow"},
+    {"-ngl|--gpu-layers|--n-gpu-layers|-ncmoe|--n-cpu-moe|-ot|--override-tensor", FOREIGN_VALUE, NULL,
+     "--device cuda takes all layers, --device cpu none"},
+    {"-cmoe|--cpu-moe|--no-op-offload|-fit", FOREIGN_BARE, NULL,
+     "--device cuda takes all layers, --device cpu none"},
+    {"-sm|--split-mode|-ts|--tensor-split|-mg|--main-gpu", FOREIGN_OTHER, NULL,
      "--tensor-parallel-size N, in equal parts"},
-    {"-b|--batch-size|-ub|--ubatch-size", LLAMA, NULL, "--max-num-batched-tokens N"},
-    {"--spec-type|--spec-default", LLAMA, NULL, "--speculative-method ngram"},
-    {"-md|--model-draft|--spec-draft-model", LLAMA, "speculative-model", NULL},
-    {"--speculative-draft-model-path|--speculative-draft-model", SGLANG, "speculative-model", NULL},
-    {"--speculative-config", VLLM, NULL, "--speculative-model FILE, or --speculative-method ngram"},
-    {"--speculative-algorithm", SGLANG, NULL, "--speculative-model FILE, or --speculative-method ngram"},
-    {"--draft|--draft-n|--draft-max|--draft-min|--draft-n-min|--draft-p-min", LLAMA, NULL, DRAFT_LENGTH},
-    {"--speculative-num-steps|--speculative-num-draft-tokens|--speculative-eagle-topk", SGLANG, NULL,
+    {"-tp|--tp|--tp-size", FOREIGN_OURS, "tensor-parallel-size", NULL},
+    {"--num-shard", FOREIGN_OURS, "tensor-parallel-size", NULL},
+    {"-pp|--pp-size", FOREIGN_OURS, "pipeline-parallel-size", NULL},
+    {"-dp|--data-parallel-size|--dp|--dp-size", FOREIGN_OTHER, NULL, "several servers behind a proxy"},
+    {"--nnodes|--node-rank|--dist-init-addr|--master-addr|--headless", FOREIGN_OTHER, NULL, LAUNCHER},
+    {"--distributed-executor-backend|--max-parallel-loading-workers|--decode-context-parallel-size",
+     FOREIGN_VALUE, NULL, LAUNCHER " where one machine is not enough"},
+    {"--enable-expert-parallel|--enable-ep|--enable-dp-attention|--disable-custom-all-reduce", FOREIGN_BARE,
+     NULL, "--tensor-parallel-size shares the experts, too"},
+    {"--enable-deterministic-inference", FOREIGN_OURS, "exact", NULL},
+    {"-fa|--flash-attn", FOREIGN_SWITCH, NULL, "attention is always of that kind"},
+    {"--attention-backend|--sampling-backend|--prefill-attention-backend|--decode-attention-backend|--mm-"
+     "attention-backend|--moe-runner-backend",
+     FOREIGN_VALUE, NULL, "each device has one"},
+    {"--enforce-eager|--enable-torch-compile|--disable-cuda-graph|--disable-custom-kernels", FOREIGN_BARE,
+     NULL, "nothing is compiled at the start"},
+    {"-O|-O0|-O1|-O2|-O3|--compilation-config|-cc|--optimization-level|--cuda-graph-max-bs|--cuda-graph-bs",
+     FOREIGN_VALUE, NULL, "nothing is compiled at the start"},
+    {"--warmup|--no-warmup|--skip-server-warmup", FOREIGN_BARE, NULL, "the server is ready when it listens"},
+    // ---- drafts
+    {"-md|--model-draft|--spec-draft-model", FOREIGN_OURS, "speculative-model", NULL},
+    {"--speculative-draft-model-path|--speculative-draft-model", FOREIGN_OURS, "speculative-model", NULL},
+    {"--spec-type|--spec-default", FOREIGN_OTHER, NULL, "--speculative-method ngram"},
+    {"--speculative-config", FOREIGN_OTHER, NULL, "--speculative-model FILE, or --speculative-method ngram"},
+    {"--speculative-algorithm", FOREIGN_OTHER, NULL,
+     "--speculative-model FILE, or --speculative-method ngram"},
+    {"--draft|--draft-n|--draft-max|--draft-min|--draft-n-min|--draft-p-min|-cd|--ctx-size-draft|-ngld|-td|--"
+     "threads-draft",
+     FOREIGN_VALUE, NULL, DRAFT_LENGTH},
+    {"--speculative-num-steps|--speculative-num-draft-tokens|--speculative-eagle-topk", FOREIGN_VALUE, NULL,
      DRAFT_LENGTH},
-    {"-tb|--threads-batch", LLAMA, NULL, "--threads N, for prefill and decode"},
-    {"-ctk|--cache-type-k|-ctv|--cache-type-v", LLAMA, NULL, "--kv-cache-dtype TYPE, for keys and values"},
-    {"-a|--alias", LLAMA, NULL, "--served-model-name NAME, once for each"},
-    {"-s", LLAMA, NULL, "--seed N"},
-    {"--lora|--lora-scaled", LLAMA, NULL, "--lora-modules NAME=PATH, which requests name"},
-    {"--lora-paths", SGLANG, "lora-modules", NULL},
-    {"--enable-lora", VLLM, NULL, "nothing to set: --lora-modules or --lora-root say it"},
-    {"-fa|--flash-attn", LLAMA, NULL, "nothing to set"},
-    {"-cb|--cont-batching", LLAMA, NULL, "nothing to set: batching is always continuous"},
-    {"--jinja", LLAMA, NULL, "nothing to set: templates are always Jinja"},
-    {"--slots|--props|--metrics", LLAMA, NULL, "nothing to set: the path is always there"},
-    {"--enable-metrics", SGLANG, NULL, "nothing to set: /metrics is always there"},
-    {"-hf|-hfr|--hf-repo|-mu|--model-url", LLAMA, NULL, "download it first: MODEL is a file"},
-    {"--embedding|--embeddings", LLAMA, NULL,
-     "--pooling last, mean or cls, where the model's file does not say it"},
-    {"--reranking|--rerank", LLAMA, NULL, "--pooling rank, where the model's file does not say it"},
-    {"-v|--verbose|-lv|--verbosity", LLAMA, NULL, "--log-level debug"},
-    {"--ssl-key-file|--ssl-cert-file", LLAMA, NULL, "a reverse proxy speaks TLS"},
-    {"--ssl-keyfile|--ssl-certfile", VLLM, NULL, "a reverse proxy speaks TLS"},
-    {"--enable-chunked-prefill", VLLM, NULL, "nothing to set: prefill is always chunked"},
-    {"--chunked-prefill-size", SGLANG, NULL, "--max-num-batched-tokens N, for a whole step"},
-    {"--kv-cache-memory-bytes", VLLM, NULL, "--kv-cache-memory BYTES, where 1k is 1024"},
-    {"--max-total-tokens", SGLANG, NULL, "--num-kv-blocks N or --kv-cache-memory BYTES"},
-    {"--mem-fraction-static", SGLANG, NULL, "--gpu-memory-utilization X"},
-    {"--schedule-policy", SGLANG, NULL, "--scheduling-policy fcfs|priority"},
-    {"-q|--quantization|--load-format", VLLM, NULL, "nothing to set: the file says it"},
-    {"--tokenizer|--tokenizer-path", VLLM, NULL, "nothing to set: the file holds it"},
-    {"--trust-remote-code", VLLM, NULL, "nothing to set: no code of a model runs"},
-    {"-dp|--data-parallel-size|--dp|--dp-size", VLLM, NULL, "several servers behind a proxy"},
-    {"--uvicorn-log-level", VLLM, NULL, "--log-level error|warn|info|debug"},
+    // ---- what requests say
+    {"--temp", FOREIGN_OURS, "temperature", BY_REQUEST},
+    {"-n|--predict|--n-predict", FOREIGN_OURS, "max-tokens", BY_REQUEST},
+    {"--samplers|--top-k|--top-p|--min-p|--repeat-penalty|--presence-penalty|--frequency-penalty|--mirostat|-"
+     "-dry-multiplier|--xtc-probability|--typical",
+     FOREIGN_OTHER, NULL, BY_REQUEST},
+    {"--grammar|--grammar-file|-j|--json-schema|-jf|--json-schema-file|-l|--logit-bias|--keep|--ignore-eos",
+     FOREIGN_OTHER, NULL, "each request says it"},
+    {"--enable-auto-tool-choice|--enable-reasoning|--jinja|--no-jinja|--prefill-assistant|--no-prefill-"
+     "assistant",
+     FOREIGN_BARE, NULL, "the chat template says how tools and reasoning are written"},
+    {"--reasoning-parser|--reasoning-format|--chat-template-content-format|--response-role", FOREIGN_VALUE,
+     NULL, "the chat template says how tools and reasoning are written; --tool-call-parser overrides it"},
+    {"--tool-parser-plugin|--chat-template-kwargs|--default-chat-template-kwargs", FOREIGN_OTHER, NULL,
+     "each request says it (chat_template_kwargs)"},
+    {"--guided-decoding-backend|--structured-outputs-config|--grammar-backend", FOREIGN_VALUE, NULL,
+     "there is one"},
+    {"--max-logprobs|--max-best-of|--max-stop-sequences|--max-client-batch-size|--max-top-n-tokens",
+     FOREIGN_VALUE, NULL, "the bounds are of the API"},
+    {"--enable-prompt-tokens-details|--enable-cache-report|--enable-force-include-usage|--return-tokens-as-"
+     "token-ids|--special|-sp",
+     FOREIGN_BARE, NULL, "usage always says it"},
+    // ---- HTTP and logs
+    {"--hostname", FOREIGN_OURS, "host", NULL},
+    {"--cors-origins", FOREIGN_OURS, "allowed-origins", NULL},
+    {"--cors-credentials", FOREIGN_OURS, "allow-credentials", NULL},
+    {"--no-webui|--no-ui", FOREIGN_OURS, "no-page", NULL},
+    {"--webui|--ui|--webui-mcp-proxy", FOREIGN_BARE, NULL, "the page is at /"},
+    {"--slots|--no-slots|--props|--metrics", FOREIGN_BARE, NULL, "the path is always there"},
+    {"--enable-metrics|--enable-server-load-tracking|--disable-log-stats|--enable-log-requests|--no-enable-"
+     "log-requests|--disable-log-requests|--log-requests",
+     FOREIGN_BARE, NULL, "/metrics is always there, and every request is one line of the log"},
+    {"--log-requests-level|--max-log-len|--decode-log-interval|--log-format|--uvicorn-log-level|-lv|--"
+     "verbosity|--log-verbosity",
+     FOREIGN_VALUE, NULL, "--log-level error|warn|info|debug says how much"},
+    {"-v|--verbose|--log-verbose|--log-disable|--log-prefix|--log-timestamps|--log-colors|--no-perf|--perf|--"
+     "json-output|--show-time-cost",
+     FOREIGN_BARE, NULL, "--log-level error|warn|info|debug says how much"},
+    {"--log-file", FOREIGN_VALUE, NULL, "the log goes to stderr"},
+    {"-to|--timeout|--ssl-ca-certs|--sleep-idle-seconds", FOREIGN_VALUE, NULL,
+     "a request ends when its client goes"},
+    {"--ssl-key-file|--ssl-cert-file|--ssl-keyfile|--ssl-certfile", FOREIGN_OTHER, NULL, TLS},
+    {"--path|--api-prefix|--root-path|--middleware", FOREIGN_OTHER, NULL,
+     "a reverse proxy serves other paths"},
+    {"--disable-frontend-multiprocessing|--disable-fastapi-docs|--disable-uvicorn-access-log", FOREIGN_BARE,
+     NULL, "there is one process"},
+    {"--api-server-count|--allowed-methods|--allowed-headers", FOREIGN_VALUE, NULL,
+     "there is one process, and methods and headers are those of the API"},
 };
 
 static bool is_among(const char *names, const char *word, size_t len) {
@@ -95,4 +199,16 @@ const struct foreign_flag *foreign_flag_find(const char *word, size_t len) {
         if (is_among(flags[i].names, word, len))
             return &flags[i];
     return NULL;
+}
+
+bool foreign_flag_takes(const struct foreign_flag *f, const char *next) {
+    static const char *const switches[] = {"on", "off", "auto", "true", "false", "0", "1"};
+    if (!next || f->kind == FOREIGN_BARE)
+        return false;
+    if (f->kind == FOREIGN_OTHER || f->kind == FOREIGN_OURS)
+        return next[0] != '-';
+    for (size_t i = 0; i < sizeof switches / sizeof *switches; i++)
+        if (strcmp(next, switches[i]) == 0)
+            return true;
+    return f->kind == FOREIGN_VALUE;
 }

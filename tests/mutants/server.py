@@ -103,8 +103,13 @@ ROWS = [
     (NEAREST, "d <= least(na / 3, 3)", "d <= 3", "test_server_config"),  # --temp: did you mean --help?
     (NEAREST, "row[j] = least(row[j], two_above[j - 2] + 1);", "row[j] = row[j];", "test_server_config"),  # --prot is far from --port
     (FOREIGN_FLAGS, "i > 1 && word[i] == '_' ? '-' : word[i]", "word[i]", "test_server_config"),  # vLLM's own spelling with _
-    (FOREIGN_FLAGS, '{"-np|--parallel", LLAMA, "max-num-seqs", NULL}', '{"-np|--parallel", LLAMA, NULL, "--max-num-seqs N"}',
+    (FOREIGN_FLAGS, '{"-np|--parallel", FOREIGN_OURS, "max-num-seqs", NULL}', '{"-np|--parallel", FOREIGN_OTHER, NULL, "--max-num-seqs N"}',
      "test_server_config"),  # what means the same is refused
+    (FOREIGN_FLAGS, "return f->kind == FOREIGN_VALUE;", "return false;", "test_server_config"),  # a value that is left out becomes the model
+    ("server/process/config.c", "*p->err = (struct err){0};", ";", "test_server_config"),  # only the first problem is told
+    ("server/process/model_name.c", "!strchr(line, '/')", "true", "test_server_names"),  # a commit that leads out of its repository
+    ("server/process/model_name.c", "digest[7 + strspn(digest + 7, \"0123456789abcdef\")]", "false", "test_server_names"),  # a digest that leads anywhere
+    ("server/process/model_name.c", "(!of || of - name < 6 || strncmp(of - 5, \"00001\", 5) == 0)", "true", "test_server_names"),  # each part of a split file is one
     (METRICS, "seconds > durations[b]", "seconds >= durations[b]", "test_server_text"),  # le is not less than
     (METRICS, "s->waiting - deferred);", "s->waiting);", "test_server_text"),  # the reasons are more than all
     ("server/api/api_error.c", "tokens == (size_t)n_ctx", "false", "test_server_openai"),  # a full context that is told to fit

@@ -130,7 +130,7 @@ TEST(test_bad_header) {
     struct gguf_writer w = {0};
     expect(&w, NULL);
     w.magic = "GGUD";
-    expect(&w, "magic");
+    expect(&w, "no GGUF file, but something else");
     for (uint32_t v = 0; v < 6; v++) {
         static const uint32_t versions[] = {1, 4, 0x7fffffff, 0x03000000, 0x02000000, 100};
         w.version = versions[v];
@@ -149,6 +149,26 @@ TEST(test_bad_header) {
     expect(&w, "the file ends");
     expect_bytes("", 0, "0 bytes");
     expect_bytes("GGUF\3\0\0\0", 8, "at least 24");
+}
+
+// Files that people take for one, as their programs write them
+TEST(test_files_of_other_kinds) {
+    static const struct {
+        char bytes[64];
+        const char *says;
+    } files[] = {{"PK\3\4\0\0\10\10\0\0", "PyTorch"},
+                 {"\x80\2\x8a\ng\xfc\x9c", "pickle"},
+                 {"\x98\1\0\0\0\0\0\0{\"__metadata__\":{", "safetensors file: give the folder"},
+                 {"version https://git-lfs.github.com/spec/v1\n", "git lfs pull"},
+                 {"<!doctype html><html>", "a web page"},
+                 {"{\"architectures\": [", "JSON: give the folder"},
+                 {"tjgg\3\0\0\0", "from before GGUF"},
+                 {"\x1f\x8b\10\0", "gzip"},
+                 {"\10\10\x12\7pytorch", "ONNX"},
+                 {"", "zeros"}};
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        expect_bytes(files[i].bytes, sizeof files[i].bytes, files[i].says);
+    }
 }
 
 // (3) (4) (5) (6) (7)

@@ -91,12 +91,8 @@ TEST(bad_flags) {
         {"m --hlep", "did you mean --help?"},
         {"m -z", "unknown flag -z"},
         {"m -zz", "unknown flag -zz"},
-        {"m --temp 1", "--temp is llama-server's; here: each request says it"},
-        {"m -ngl 99", "-ngl is llama-server's; here: --device cuda"},
-        {"m --n_gpu_layers=99", "--n_gpu_layers is llama-server's; here: --device cuda"},
-        {"m -c 4096", "--max-model-len"},
-        {"m --mem-fraction-static 0.8", "SGLang's; here: --gpu-memory-utilization"},
-        {"m --trust-remote-code", "vLLM's; here: nothing to set"},
+        {"m --temp 1", "--temp is no flag of Quire: each request says it"},
+        {"m --cache_type_k q8_0", "--cache_type_k is no flag of Quire: --kv-cache-dtype TYPE"},
         {"m --parallel x", "--max-num-seqs: expected a whole number"},
         {"-m", "-m needs a value"},
         {"m --allowed-origins example.org", "--allowed-origins: expected"},
@@ -143,11 +139,53 @@ TEST(bad_flags) {
     drop(&p);
 }
 
+// All that is wrong with a command line is told at once, and values of flags that are not there are no models.
+TEST(all_problems) {
+    static const char *const says[] = {"unknown flag --foo", "--temp is no flag", "did you mean --port?",
+                                       "--threads: expected a whole number", "--lora-root needs a value"};
+    struct parsed p;
+    parse(&p, CMD_SERVE,
+          "m --foo bar --temp 0.7 --prot 3 --jinja --swap-space 4 --threads x --max-num-seqs 2 --lora-root");
+    assert_int_equal(p.status, STATUS_INVALID);
+    assert_int_equal(p.config.problems.len, 5);
+    for (int i = 0; i < 5; i++)
+        assert_non_null(strstr(p.config.problems.items[i], says[i]));
+    assert_string_equal(p.err.msg, p.config.problems.items[0]);
+    assert_int_equal(p.config.args.len, 1);
+    assert_int_equal(p.config.max_num_seqs, 2);
+    drop(&p);
+}
+
+// Flags of others that need nothing here are left out with their values, and noted.
+TEST(flags_that_need_nothing) {
+    static const struct {
+        const char *line;
+        size_t notes;
+    } cases[] = {{"--enable-auto-tool-choice m", 1},
+                 {"-fa on m", 1},
+                 {"-fa m", 1},
+                 {"--swap-space 4 m", 1},
+                 {"--swap_space=4 m", 1},
+                 {"m --no-mmap --mlock", 2},
+                 {"-ngl 99 -b 2048 m", 2},
+                 {"m --n_gpu_layers=99", 1},
+                 {"-lv -1 m", 1}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct parsed p;
+        parse(&p, CMD_SERVE, cases[i].line);
+        if (p.status != STATUS_OK || p.config.args.len != 1)
+            fail_msg("%s: %s", cases[i].line, p.err.msg);
+        assert_string_equal(p.config.args.items[0], "m");
+        assert_int_equal(p.config.notes.len, cases[i].notes);
+        drop(&p);
+    }
+}
+
 // Flags have the other servers' names, too. A name far from every flag gets no guess.
 TEST(flags_of_others) {
     struct parsed p;
     parse(&p, CMD_SERVE,
-          "-np 4 --model m.gguf -tp=2 --context_length 4K --disable-radix-cache -t 3 --page-size 32");
+          "-np 4 --model m.gguf -tp=2 --context_length 4K --disable-radix-cache -t 3 --page-size 32 -a n");
     if (p.status != STATUS_OK)
         fail_msg("%s", p.err.msg);
     assert_int_equal(p.config.args.len, 1);
@@ -157,6 +195,7 @@ TEST(flags_of_others) {
     assert_int_equal(p.config.max_model_len, 4096);
     assert_int_equal(p.config.threads, 3);
     assert_int_equal(p.config.block_size, 32);
+    assert_string_equal(p.config.served_names.items[0], "n");
     assert_false(p.config.prefix_caching);
     drop(&p);
     parse(&p, CMD_SERVE,
@@ -171,7 +210,7 @@ TEST(flags_of_others) {
     parse(&p, CMD_GENERATE, "m -p x --temp 0.5 --n-predict 7");
     assert_true(p.config.temperature == 0.5 && p.config.max_tokens == 7);
     drop(&p);
-    static const char *const far[] = {"m --harp", "m --tooth", "m --lora x", "m -mm x", "m --x", "m --"};
+    static const char *const far[] = {"m --harp", "m --tooth", "m --lora x", "m -mm x", "m --x"};
     for (size_t i = 0; i < sizeof far / sizeof far[0]; i++) {
         parse(&p, CMD_SERVE, far[i]);
         assert_true(strstr(p.err.msg, "did you mean") == NULL);

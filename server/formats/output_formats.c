@@ -183,7 +183,33 @@ static const struct output_format formats[] = {
 };
 enum { NUM_FORMATS = sizeof formats / sizeof *formats };
 
+// Names that vLLM and SGLang have for them
+static const char *usual_name(const char *name) {
+    static const char *const others[][2] = {
+        {"openai", "harmony"},
+        {"gpt-oss", "harmony"},
+        {"gpt_oss", "harmony"},
+        {"qwen", "hermes"},
+        {"qwen25", "hermes"},
+        {"qwen3_xml", "qwen3_coder"},
+        {"llama3", "llama3_json"},
+        {"llama4_json", "llama3_json"},
+        {"llama4_pythonic", "pythonic"},
+        {"deepseekv3", "deepseek_v3"},
+        {"deepseekv31", "deepseek_v31"},
+        {"deepseekv32", "deepseek_v32"},
+        {"minimax-m2", "minimax_m2"},
+        {"glm", "glm45"},
+        {"glm47", "glm45"},
+    };
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (strcmp(name, others[i][0]) == 0)
+            return others[i][1];
+    return name;
+}
+
 const struct output_format *output_format_named(const char *name) {
+    name = usual_name(name);
     for (int i = 0; i < NUM_FORMATS; i++)
         if (strcmp(formats[i].name, name) == 0)
             return &formats[i];

@@ -115,9 +115,10 @@ static const struct foreign_flag flags[] = {
     {"--attention-backend|--sampling-backend|--prefill-attention-backend|--decode-attention-backend|--mm-"
      "attention-backend|--moe-runner-backend",
      FOREIGN_VALUE, NULL, "each device has one"},
-    {"--enforce-eager|--enable-torch-compile|--disable-cuda-graph|--disable-custom-kernels", FOREIGN_BARE,
-     NULL, "nothing is compiled at the start"},
-    {"-O|-O0|-O1|-O2|-O3|--compilation-config|-cc|--optimization-level|--cuda-graph-max-bs|--cuda-graph-bs",
+    {"-O0|-O1|-O2|-O3|--enforce-eager|--enable-torch-compile|--disable-cuda-graph|--disable-custom-kernels",
+     FOREIGN_BARE, NULL, "nothing is compiled at the start"},
+    {"-O|--compilation-config|-cc|--optimization-level|--torch-compile-max-bs|--cuda-graph-max-bs|--cuda-"
+     "graph-bs",
      FOREIGN_VALUE, NULL, "nothing is compiled at the start"},
     {"--warmup|--no-warmup|--skip-server-warmup", FOREIGN_BARE, NULL, "the server is ready when it listens"},
     // ---- drafts

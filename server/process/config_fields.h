@@ -68,7 +68,7 @@ struct config {
     bool once, json, raw, ids, no_special, ignore_eos, pure;
     bool help;
     bool key_in_argv;
-    struct str_list problems;    // what is wrong, a line each, where config_parse() failed
+    struct str_list problems;    // a line for each fault, where config_parse() failed
     struct str_list notes;       // flags of other servers that need nothing here, a line each
     struct processes *processes; // of the launcher, borrowed (quire_main.c); NULL: this one alone
 };

@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 // ORG and NAME of a repository, ORG empty for one of Ollama's library; and which of its files, or "".
-struct name {
+struct model_name {
     char org[128], repo[128], part[128];
     bool is_hub, is_url;
 };
@@ -45,14 +45,14 @@ static const char *without_prefix(const char *s, const char *prefix) {
     return strncmp(s, prefix, strlen(prefix)) == 0 ? s + strlen(prefix) : NULL;
 }
 
-static bool read_name(struct name *n, const char *s) {
+static bool read_name(struct model_name *n, const char *s) {
     static const char *const hubs[] = {"https://huggingface.co/",
                                        "http://huggingface.co/",
                                        "https://hf.co/",
                                        "huggingface.co/",
                                        "hf.co/",
                                        "hf://"};
-    *n = (struct name){.is_url = strstr(s, "://") != NULL};
+    *n = (struct model_name){.is_url = strstr(s, "://") != NULL};
     for (size_t i = 0; i < sizeof hubs / sizeof *hubs && !n->is_hub; i++) {
         const char *rest = without_prefix(s, hubs[i]);
         n->is_hub = rest != NULL;
@@ -76,7 +76,7 @@ static bool read_name(struct name *n, const char *s) {
 }
 
 bool model_name_is(const char *model) {
-    struct name n;
+    struct model_name n;
     return read_name(&n, model);
 }
 
@@ -136,7 +136,7 @@ static void look_through(struct files *f, const char *dir, const char *part, int
         closedir(d);
 }
 
-static enum status choose_file(const struct name *n, const char *dir, char *path, size_t size,
+static enum status choose_file(const struct model_name *n, const char *dir, char *path, size_t size,
                                struct err *err) {
     struct files f = {0};
     bool of_gguf = n->part[0] && !ends_with(n->part, ".safetensors") && !ends_with(n->part, ".json");
@@ -169,7 +169,8 @@ static enum status choose_file(const struct name *n, const char *dir, char *path
 }
 
 // False: it is not there.
-static bool find_in_hub(const struct name *n, char *path, size_t size, enum status *status, struct err *err) {
+static bool find_in_hub(const struct model_name *n, char *path, size_t size, enum status *status,
+                        struct err *err) {
     char hub[PATH_MAX], at[PATH_MAX], commit[128] = "";
     if (!n->org[0] || !(folder_of(hub, "HF_HUB_CACHE", "HF_HOME", "hub") ||
                         folder_of(hub, "", "XDG_CACHE_HOME", "huggingface/hub") ||
@@ -203,7 +204,7 @@ static bool blob_of(const char *manifest, const char *dir, char *path, size_t si
     return found;
 }
 
-static bool find_in_ollama(const struct name *n, char *path, size_t size) {
+static bool find_in_ollama(const struct model_name *n, char *path, size_t size) {
     static const char system_wide[] = "/usr/share/ollama/.ollama/models";
     char own[PATH_MAX], manifest[PATH_MAX];
     const char *dirs[] = {folder_of(own, "OLLAMA_MODELS", "HOME", ".ollama/models") ? own : system_wide,
@@ -219,7 +220,7 @@ static bool find_in_ollama(const struct name *n, char *path, size_t size) {
 }
 
 enum status model_name_find(const char *model, char *path, size_t size, struct err *err) {
-    struct name n;
+    struct model_name n;
     enum status status = STATUS_OK;
     if (!read_name(&n, model))
         return err_set(err, STATUS_IO, "cannot open %s: No such file or directory", model);

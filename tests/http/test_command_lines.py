@@ -83,7 +83,7 @@ assert len(LINES) >= 60
 
 
 def problems(words):
-    """What is wrong with the arguments of `quire serve`, a line each; [] where it would start."""
+    """The faults of the arguments of `quire serve`, a line each; [] where it would start."""
     done = subprocess.run([BINARY, "serve", "model.gguf", *words, "--help"], capture_output=True, text=True, timeout=20)
     assert (done.returncode == 2) == bool(done.stderr), done.stderr
     return done.stderr.splitlines()

@@ -22,7 +22,7 @@ static void put(const char *name, const char *text) {
     fclose(f);
 }
 
-// What is found of name, without the root; or what err says.
+// The path that is found, without the root; or the message.
 static const char *found(const char *name) {
     static char path[PATH_MAX];
     static struct err err;

@@ -50,7 +50,7 @@ static void print_help(FILE *out) {
         fprintf(out, "  %-46s %s\n", left, commands[i].help);
     }
     fputs("\nMODEL is a GGUF file or a folder with safetensors; without it the embedded model answers.\n"
-          "`quire COMMAND --help` lists the flags of a command.\n",
+          "`quire help COMMAND` lists the flags of a command, `quire help configuration` all of them.\n",
           out);
 }
 
@@ -151,16 +151,39 @@ static const char *advice(const char *word) {
     return text;
 }
 
+static void print_command_help(int i) {
+    printf("usage: quire %s %s [FLAGS]\n\n%s\n\n", commands[i].name, commands[i].args, commands[i].help);
+    config_help(stdout, commands[i].command);
+    if (commands[i].command == CMD_QUANTIZE)
+        printf("\nTYPE is one of %s.\n", quantize_types());
+}
+
+// `quire help [TOPIC]`
+static int help(const char *topic) {
+    int found = 0;
+    while (found < NUM_COMMANDS && strcmp(topic, commands[found].name) != 0)
+        found++;
+    if (!*topic) {
+        print_help(stdout);
+    } else if (strcmp(topic, "configuration") == 0) {
+        config_page(stdout);
+    } else if (found < NUM_COMMANDS) {
+        print_command_help(found);
+    } else {
+        complain("no help on '%.60s'; there is some on each command, and on configuration", topic);
+        return EXIT_USAGE;
+    }
+    return 0;
+}
+
 static int run_command(int argc, char **argv) {
     const char *word = argc > 1 ? argv[1] : "";
     if (strcmp(word, "--version") == 0 || strcmp(word, "version") == 0) {
         printf("quire %s (sources %s)\n", build_version, build_id);
         return 0;
     }
-    if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0 || strcmp(word, "help") == 0) {
-        print_help(stdout);
-        return 0;
-    }
+    if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0 || strcmp(word, "help") == 0)
+        return help(argc > 2 ? argv[2] : "");
     for (int i = 0; i < NUM_COMMANDS; i++) {
         if (strcmp(word, commands[i].name) != 0)
             continue;
@@ -173,11 +196,7 @@ static int run_command(int argc, char **argv) {
             if (config.problems.len == 0) // no memory for them
                 complain("%s", err.msg);
         } else if (config.help) {
-            printf("usage: quire %s %s [FLAGS]\n\n%s\n\n", commands[i].name, commands[i].args,
-                   commands[i].help);
-            config_help(stdout, commands[i].command);
-            if (config.command == CMD_QUANTIZE)
-                printf("\nTYPE is one of %s.\n", quantize_types());
+            print_command_help(i);
             rc = 0;
         } else if (set_log_level(config.log_level), environment_check(&config, &err) != STATUS_OK) {
             complain("%s", err.msg);

@@ -26,6 +26,8 @@ enum status config_name_model(struct config *c, const char *path);
 enum status config_parse_number(const char *text, int64_t *out);
 
 void config_help(FILE *out, enum command command);
+// All flags, and those of other servers, as a page in Markdown: docs/configuration.md.
+void config_page(FILE *out);
 
 // The i-th variable of the environment that some command reads. False: there are no more.
 enum { CONFIG_NAME = 64 };

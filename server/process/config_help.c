@@ -1,5 +1,6 @@
-// `quire COMMAND --help`: the flags in groups, wrapped to the terminal.
+// The flags in groups: `quire COMMAND --help`, wrapped to the terminal, and `quire help configuration`.
 #include "config.h"
+#include "foreign_flags.h"
 #include "options.h"
 
 #include <stdlib.h>
@@ -36,6 +37,12 @@ static void print_wrapped(FILE *out, const char *text, int *at, int width) {
     }
 }
 
+// As shown to people; "": none
+static const char *preset_of(const struct option *o) {
+    const char *preset = o->shown ? o->shown : option_takes_value(o) ? o->preset : NULL;
+    return preset ? preset : "";
+}
+
 static void print_option(FILE *out, const struct option *o, int width) {
     char dash_letter[] = {'-', o->letter, ',', ' ', '\0'};
     int at = fprintf(out, "  %s--%s%s%s", o->letter ? dash_letter : "", o->name, o->metavar ? " " : "",
@@ -43,8 +50,8 @@ static void print_option(FILE *out, const struct option *o, int width) {
     fprintf(out, at + 2 > COLUMN ? "\n%*s" : "%*s", at + 2 > COLUMN ? COLUMN : COLUMN - at, "");
     at = COLUMN;
     print_wrapped(out, o->help, &at, width);
-    const char *preset = o->shown ? o->shown : option_takes_value(o) ? o->preset : NULL;
-    if (preset && *preset) {
+    const char *preset = preset_of(o);
+    if (*preset) {
         char text[120];
         int len = snprintf(text, sizeof text, "(default: %s)", preset);
         if (at + 1 + len > width && COLUMN + len <= width) { // on one line
@@ -74,4 +81,70 @@ void config_help(FILE *out, enum command command) {
               "environment,\n"
               "and the environment over the file.\n",
               out);
+}
+
+// A cell of a table, which a bar would end
+static void print_cell(FILE *out, const char *text) {
+    for (; *text; text++)
+        fputs(*text == '|' ? "\\|" : (char[]){*text, '\0'}, out);
+}
+
+static void print_row(FILE *out, const struct option *o) {
+    static const char *const names[] = {"serve",  "generate", "inspect",  "perplexity", "tokenize",
+                                        "replay", "health",   "quantize", "chat",       "top"};
+    fprintf(out, "| `--%s%s", o->name, o->metavar ? " " : "");
+    print_cell(out, o->metavar ? o->metavar : "");
+    fputs("` | ", out);
+    print_cell(out, o->help);
+    fputs(" | ", out);
+    print_cell(out, preset_of(o));
+    fputs(" |", out);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (o->commands & 1u << i)
+            fprintf(out, " %s", names[i]);
+    fputs(" |\n", out);
+}
+
+static void print_foreign(FILE *out, const struct foreign_flag *f) {
+    fputs("| ", out);
+    for (const char *name = f->names; *name; name += strcspn(name, "|"), name += *name == '|')
+        fprintf(out, "%s`%.*s`", name > f->names ? " " : "", (int)strcspn(name, "|"), name);
+    fputs(" | ", out);
+    if (f->kind == FOREIGN_OURS) {
+        fprintf(out, strcmp(f->ours, "model") == 0 ? "the argument MODEL |\n" : "`--%s` |\n", f->ours);
+        return;
+    }
+    fputs(f->kind == FOREIGN_OTHER ? "refused: " : "left out: ", out);
+    print_cell(out, f->hint);
+    fputs(" |\n", out);
+}
+
+void config_page(FILE *out) {
+    fputs("# Configuration\n\n"
+          "`quire help configuration` prints this page.\n\n"
+          "A flag is also a variable of the environment, `QUIRE_MAX_NUM_SEQS` for `--max-num-seqs`, and a "
+          "line of "
+          "the file that\n"
+          "`--config` names, `max-num-seqs: 64`; MODEL is `QUIRE_MODEL` and `model: PATH`. The command line "
+          "wins "
+          "over the environment,\n"
+          "the environment over the file, the file over the default. Sizes take K, M, G and T, powers of "
+          "1024. A "
+          "flag that is\n"
+          "repeatable has a line of the file for each value.\n",
+          out);
+    int last = -1;
+    for (int i = 0; i < num_options; i++) {
+        if ((int)options[i].group != last)
+            fprintf(out, "\n## %s\n\n| flag | | default | commands |\n|---|---|---|---|\n",
+                    group_names[options[i].group]);
+        last = (int)options[i].group;
+        print_row(out, &options[i]);
+    }
+    fputs("\n## Flags of vLLM, llama-server, SGLang and TGI\n\n"
+          "Flags that are left out take their values along, and leave a warning in the log.\n\n"
+          "| flags | here |\n|---|---|\n",
+          out);
+    for (size_t i = 0; foreign_flag_at(i); i++)
+        print_foreign(out, foreign_flag_at(i));
 }

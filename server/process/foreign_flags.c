@@ -195,6 +195,10 @@ static bool is_among(const char *names, const char *word, size_t len) {
     return false;
 }
 
+const struct foreign_flag *foreign_flag_at(size_t i) {
+    return i < sizeof flags / sizeof flags[0] ? &flags[i] : NULL;
+}
+
 const struct foreign_flag *foreign_flag_find(const char *word, size_t len) {
     for (size_t i = 0; i < sizeof flags / sizeof flags[0]; i++)
         if (is_among(flags[i].names, word, len))

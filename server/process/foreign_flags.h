@@ -19,6 +19,9 @@ struct foreign_flag {
     const char *hint; // advice, where `ours` is no flag of the command; NULL: nothing
 };
 
+// The i-th row; NULL: there are no more.
+const struct foreign_flag *foreign_flag_at(size_t i);
+
 // The row of a flag as written, of len bytes, where `_` is as good as `-`; NULL: nobody's.
 const struct foreign_flag *foreign_flag_find(const char *word, size_t len);
 

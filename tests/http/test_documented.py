@@ -203,5 +203,9 @@ def test_spoken_of(page, code):
         assert (ROOT / path).exists() or (ROOT / page).parent.joinpath(path).exists(), path
 
 
+def test_configuration_is_the_tables():
+    assert works("quire help configuration", ROOT) == (ROOT / "docs/configuration.md").read_text()
+
+
 def test_both_kinds_are_found():
     assert ("README.md", "./dev test") in COMMANDS and ("CONTRIBUTING.md", "./dev fuzz 60") in SPOKEN

@@ -23,6 +23,7 @@ static uint8_t facts_of(const struct grammar_builder *b, const struct expr_node 
     case EXPR_SET: return TAKES_TEXT;
     case EXPR_DFA: return b->dfas[n->first]->label[0] >= 0 ? all : TAKES_TEXT;
     case EXPR_REPEAT: return n->min == 0 ? all : facts[n->first];
+    case EXPR_GUARD: return facts[n->first];
     case EXPR_RULE: return b->rules[n->first].body < 0 ? 0 : facts[b->rules[n->first].body];
     case EXPR_OBJECT: return object_takes(&b->objects[n->first], facts) ? TAKES_TEXT : 0;
     case EXPR_SEQ:
@@ -100,6 +101,7 @@ static expr leftmost(const struct grammar_builder *b, const uint8_t *facts, expr
     const struct expr_node *n = &b->nodes[e];
     switch (n->kind) {
     case EXPR_RULE: return i == 0 ? b->rules[n->first].body : EXPR_NONE;
+    case EXPR_GUARD:
     case EXPR_REPEAT: return i == 0 ? n->first : EXPR_NONE;
     case EXPR_ALT: return i < n->count ? b->children[n->first + i] : EXPR_NONE;
     case EXPR_SEQ:

@@ -96,6 +96,15 @@ static expr source_expr(struct grammar_builder *b, const struct grammar_part *p,
     return EXPR_NONE;
 }
 
+static expr quoted_expr(struct grammar_builder *b, const struct grammar_part *p, int depth, struct err *err) {
+    const struct grammar_tags *tags = p->literals ? p->literals->tags : NULL;
+    expr text = part_expr(b, p->parts, depth + 1, err);
+    gb_json_literals(b, tags ? NULL : p->literals);
+    return text == EXPR_NONE ? EXPR_NONE
+           : tags            ? gb_without(b, text, tags->stop)
+                             : gb_json_string_as(b, text);
+}
+
 static expr part_expr(struct grammar_builder *b, const struct grammar_part *p, int depth, struct err *err) {
     if (depth > MAX_NESTING) {
         err_set(err, STATUS_LIMIT, "the parts of the text are nested too deep");
@@ -106,6 +115,7 @@ static expr part_expr(struct grammar_builder *b, const struct grammar_part *p, i
     case GRAMMAR_TOKEN: return gb_token(b, p->token);
     case GRAMMAR_WITHOUT: return without_expr(b, p);
     case GRAMMAR_SOURCE: return source_expr(b, p, depth, err);
+    case GRAMMAR_QUOTED: return quoted_expr(b, p, depth, err);
     case GRAMMAR_BLANKS: return gb_json_blanks(b);
     case GRAMMAR_SEQ:
     case GRAMMAR_ANY_OF: return parts_expr(b, p, depth, err);

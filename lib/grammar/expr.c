@@ -244,6 +244,19 @@ expr gb_repeat(struct grammar_builder *b, expr part, int min, int max) {
     return add(b, (struct expr_node){.kind = EXPR_REPEAT, .first = part, .min = min, .max = max});
 }
 
+expr gb_without(struct grammar_builder *b, expr e, const char *stop) {
+    if (b->guard_stop && strcmp(b->guard_stop, stop) != 0)
+        return gb_fail(b, STATUS_INVALID, "two marks end strings");
+    if (!b->guard_stop) {
+        expr guard = gb_dfa(b, gb_dfa_without(b, stop, strlen(stop)));
+        if (guard == EXPR_NONE)
+            return EXPR_NONE;
+        b->guard_stop = stop;
+        b->guard = b->nodes[guard].first;
+    }
+    return e < 0 ? EXPR_NONE : add(b, (struct expr_node){.kind = EXPR_GUARD, .first = e});
+}
+
 expr gb_dfa(struct grammar_builder *b, struct dfa *d) {
     if (!d)
         return gb_fail(b, STATUS_NOMEM, "out of memory");

@@ -12,13 +12,14 @@ enum expr_kind {
     EXPR_ALT,
     EXPR_REPEAT,
     EXPR_RULE,
-    EXPR_OBJECT
+    EXPR_OBJECT,
+    EXPR_GUARD
 };
 
 struct expr_node {
     enum expr_kind kind;
-    // SET, DFA, OBJECT: its number. SEQ, ALT: (count) children at first. REPEAT: of child first, min to max. RULE: its
-    // number.
+    // SET, DFA, OBJECT, RULE: its number. SEQ, ALT: (count) children at first. REPEAT: of child first, min to max. GUARD: of
+    // child first, as far as the builder's guard takes it.
     int32_t first, count;
     int32_t min, max;
 };
@@ -68,7 +69,9 @@ struct grammar_builder {
     struct json_style style;
     const struct grammar_literals *literals; // NULL: JSON
     struct builder_tags tags;
-    expr single[256]; // a byte's set, EXPR_NONE: not made yet
+    const char *guard_stop; // borrowed; NULL: there is no guard
+    int32_t guard;          // the number of an automaton
+    expr single[256];       // a byte's set, EXPR_NONE: not made yet
     expr empty, never, blanks, chars, one_char, any, integer, number;
 };
 
@@ -78,4 +81,7 @@ bool gb_grow(struct grammar_builder *b, void *array, int num, int *cap, size_t s
 enum { MAX_MID = 64 };
 // A part of texts and tokens as its bytes; 0: it is another, empty, or longer.
 size_t gb_flat_part(const struct grammar_part *p, char out[MAX_MID]);
+// Text of an automaton, and of an expression, as strings hold it; the automaton is taken over. NULL, EXPR_NONE: b failed.
+struct dfa *gb_dfa_escaped(struct grammar_builder *b, struct dfa *d);
+expr gb_escaped(struct grammar_builder *b, expr e);
 expr gb_object_node(struct grammar_builder *b, const struct object *o); // takes all of o over

@@ -72,13 +72,14 @@ struct grammar_part {
         GRAMMAR_TOKEN,   // one control token, which is no text
         GRAMMAR_WITHOUT, // any text in which none of the texts of (num) parts occurs
         GRAMMAR_SOURCE,  // the texts that `text`, in a language, allows
-        GRAMMAR_BLANKS,  // as JSON allows them
-        GRAMMAR_SEQ,     // (num) parts one after another
-        GRAMMAR_ANY_OF,  // one of (num) parts
-        GRAMMAR_REPEAT,  // parts[0], min to max times; max -1: without end
+        GRAMMAR_QUOTED, // a string whose text parts[0] allows; of `literals` with tags what stands between these
+        GRAMMAR_BLANKS, // as JSON allows them
+        GRAMMAR_SEQ,    // (num) parts one after another
+        GRAMMAR_ANY_OF, // one of (num) parts
+        GRAMMAR_REPEAT, // parts[0], min to max times; max -1: without end
     } kind;
     enum grammar_language language;
-    const struct grammar_literals *literals; // SOURCE of a schema or an object; NULL: JSON
+    const struct grammar_literals *literals; // SOURCE of a schema or an object, QUOTED; NULL: JSON
     const char *text;                        // (len)
     size_t len;
     token_id token;

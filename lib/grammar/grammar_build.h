@@ -38,6 +38,9 @@ enum { TOKEN_CODE_BYTES = 4 };
 void token_code(int32_t token, char code[TOKEN_CODE_BYTES]); // how it looks to a matcher; no UTF-8 is like it
 // Any text in which `stop` does not occur; len 0: any text. The caller owns it; NULL: b failed.
 struct dfa *gb_dfa_without(struct grammar_builder *b, const char *stop, size_t len);
+// The texts of e in which `stop` does not occur: not empty, the same wherever it stands, and borrowed until grammar_finish(). The
+// matcher leaves out what has it in it. So a text that needs it to go on is a dead end.
+expr gb_without(struct grammar_builder *b, expr e, const char *stop);
 expr gb_seq(struct grammar_builder *b, const expr *parts, int n);
 #define gb_seq_of(b, ...)                                                                                    \
     gb_seq((b), (const expr[]){__VA_ARGS__}, (int)(sizeof((const expr[]){__VA_ARGS__}) / sizeof(expr)))
@@ -64,6 +67,8 @@ expr gb_json_string(struct grammar_builder *b, int min, int max);
 // A JSON string whose text, before it is escaped, d accepts (valid UTF-8). Only what has to be escaped is escaped.
 // The builder takes d over.
 expr gb_json_string_of(struct grammar_builder *b, struct dfa *d);
+// The same of an expression, which has no objects of a schema in it, and no tokens.
+expr gb_json_string_as(struct grammar_builder *b, expr text);
 // Any number; any without fraction or exponent. Unless the style says as_written, of at most 16 digits before the point, 16
 // behind it and 2 of an exponent.
 expr gb_json_number(struct grammar_builder *b);

@@ -126,125 +126,6 @@ expr gb_json_string(struct grammar_builder *b, int min, int max) {
                      quote);
 }
 
-// The letter behind the backslash in the byte's short escape; 0: it has none.
-static char short_escape(int byte) {
-    static const char to[128] = {
-        ['\b'] = 'b', ['\f'] = 'f', ['\n'] = 'n', ['\r'] = 'r', ['\t'] = 't', ['"'] = '"', ['\\'] = '\\'};
-    return byte < 128 ? to[byte] : 0;
-}
-
-// The bytes that a string may hold escaped only: control characters first.
-enum { NUM_ESCAPED = 34 };
-static unsigned char escaped_byte(int i) { return (unsigned char)(i < 32 ? i : i == 32 ? '"' : '\\'); }
-
-static int hex_digit(int v) { return v < 10 ? '0' + v : 'a' + v - 10; }
-
-// Places within an escape: behind the backslash, behind `u`, `u0`, `u00`, `u000` and `u001`.
-enum string_place { PLAIN, SLASH, U, U0, U00, U000, U001, PLACES };
-
-// Bytes of escaped text that are alike: those that d does not tell apart, but what escapes are made of.
-static void escape_classes(const struct dfa *d, struct dfa *e, unsigned char *samples) {
-    static const char alone[] = "\"\\bfnrtu0123456789abcde";
-    int32_t seen[3 * 256];
-    memset(seen, -1, sizeof seen);
-    for (int c = 0; c < 256; c++) {
-        bool own = c && strchr(alone, c);
-        int key = own ? 512 + c : d->class_of[c] + (c < 0x20 ? 256 : 0);
-        if (seen[key] < 0) {
-            samples[e->num_classes] = (unsigned char)c;
-            seen[key] = e->num_classes++;
-        }
-        e->class_of[c] = (uint8_t)seen[key];
-    }
-}
-
-// Whether some text of d has a byte that is written as an escape.
-static bool has_escapes(const struct dfa *d) {
-    for (int q = 0; q < d->num_states; q++)
-        for (int i = 0; i < NUM_ESCAPED; i++)
-            if (dfa_step(d, q, escaped_byte(i)) != DFA_DEAD)
-                return true;
-    return false;
-}
-
-enum { MAX_ESCAPED = 1 << 24 }; // entries of a table
-
-// The automaton of escaped text of that of plain text, which is freed. NULL: b failed.
-static struct dfa *escaped(struct grammar_builder *b, struct dfa *d) {
-    if (!has_escapes(d))
-        return d;
-    struct dfa *e = calloc(1, sizeof *e);
-    int32_t(*at)[PLACES] =
-        malloc(((size_t)d->num_states + 1) * sizeof *at); // numbers of states; -1: not needed
-    unsigned char samples[256];
-    if (!e || !at)
-        goto failed;
-    escape_classes(d, e, samples);
-    for (int q = 0; q < d->num_states; q++) {
-        memset(at[q], -1, sizeof at[q]);
-        at[q][PLAIN] = e->num_states++;
-        for (int i = 0; i < NUM_ESCAPED; i++) {
-            int c = escaped_byte(i);
-            if (dfa_step(d, q, (unsigned char)c) == DFA_DEAD)
-                continue;
-            enum string_place last = short_escape(c) ? SLASH : c < 16 ? U000 : U001;
-            for (enum string_place p = SLASH; p <= (last == U001 ? U00 : last); p++)
-                at[q][p] = at[q][p] < 0 ? e->num_states++ : at[q][p];
-            at[q][last] = at[q][last] < 0 ? e->num_states++ : at[q][last];
-        }
-    }
-    size_t width = (size_t)e->num_classes, rows = (size_t)e->num_states + 1;
-    if (rows * width > MAX_ESCAPED) {
-        gb_fail(b, STATUS_LIMIT, "a list of texts is too large with its escapes");
-        goto failed;
-    }
-    e->next = malloc(rows * width * sizeof *e->next);
-    e->label = malloc(rows * sizeof *e->label);
-    if (!e->next || !e->label)
-        goto failed;
-    for (size_t i = 0; i < rows * width; i++)
-        e->next[i] = DFA_DEAD;
-    for (size_t i = 0; i < rows; i++)
-        e->label[i] = -1;
-#define EDGE(place, byte) e->next[(size_t)at[q][place] * width + e->class_of[(unsigned char)(byte)]]
-    for (int q = 0; q < d->num_states; q++) {
-        e->label[at[q][PLAIN]] = d->label[q];
-        static const char between[] = {'\\', 'u', '0', '0', '0'};
-        for (enum string_place p = PLAIN; p < U00; p++)
-            if (at[q][p + 1] >= 0)
-                EDGE(p, between[p]) = at[q][p + 1];
-        if (at[q][U000] >= 0)
-            EDGE(U00, '0') = at[q][U000];
-        if (at[q][U001] >= 0)
-            EDGE(U00, '1') = at[q][U001];
-        for (size_t k = 0; k < width; k++) {
-            int32_t next = dfa_step(d, q, samples[k]);
-            if (next != DFA_DEAD && samples[k] >= 0x20 && !short_escape(samples[k]))
-                e->next[(size_t)at[q][PLAIN] * width + k] = at[next][PLAIN];
-        }
-        for (int i = 0; i < NUM_ESCAPED; i++) {
-            int c = escaped_byte(i);
-            int32_t next = dfa_step(d, q, (unsigned char)c);
-            if (next == DFA_DEAD)
-                continue;
-            if (short_escape(c))
-                EDGE(SLASH, short_escape(c)) = at[next][PLAIN];
-            else
-                EDGE(c < 16 ? U000 : U001, hex_digit(c % 16)) = at[next][PLAIN];
-        }
-    }
-#undef EDGE
-    free(at);
-    dfa_free(d);
-    return e;
-failed:
-    gb_fail(b, STATUS_NOMEM, "out of memory"); // the first failure stays
-    free(at);
-    dfa_free(d);
-    dfa_free(e);
-    return NULL;
-}
-
 enum key_byte { KEY_NEVER, KEY_WORD, KEY_BLANK };
 
 static enum key_byte key_byte(int c, bool tagged) {
@@ -296,9 +177,17 @@ static struct dfa *words_of(const struct dfa *d, bool tagged) {
 expr gb_json_string_of(struct grammar_builder *b, struct dfa *d) {
     if (b->literals && b->literals->quote)
         return d ? quoted(b, d, false) : EXPR_NONE;
-    struct dfa *e = d ? escaped(b, d) : NULL;
     expr quote = gb_text(b, "\"");
-    return gb_seq_of(b, quote, gb_dfa(b, e), quote);
+    return gb_seq_of(b, quote, gb_dfa(b, gb_dfa_escaped(b, d)), quote);
+}
+
+expr gb_json_string_as(struct grammar_builder *b, expr text) {
+    if (b->literals && b->literals->quote) {
+        expr mark = quote_mark(b);
+        return gb_seq_of(b, mark, gb_without(b, text, b->literals->quote), mark);
+    }
+    expr quote = gb_text(b, "\"");
+    return gb_seq_of(b, quote, gb_escaped(b, text), quote);
 }
 
 // ---- numbers
@@ -440,7 +329,7 @@ expr gb_json_object(struct grammar_builder *b, const struct json_object *o) {
     int total = labels ? o->list_starts[labels] : 0;
     copy.keys = !o->keys    ? NULL
                 : copy.bare ? words_of(o->keys, o->written == MEMBERS_TAGS)
-                            : escaped(b, o->keys);
+                            : gb_dfa_escaped(b, o->keys);
     if (copy.bare)
         dfa_free(o->keys);
     copy.kinds = malloc((size_t)(o->num_kinds + 1) * sizeof *copy.kinds);

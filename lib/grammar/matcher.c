@@ -7,9 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-// Where a reading of the text stands: an NFA state, the state of its automaton, and the frames that wait below.
+// Where a reading of the text stands: an NFA state, the state of its automaton, the frames that wait below, and the state of
+// the guard, -1 where none looks.
 struct thread {
-    int32_t nfa, sub, stack;
+    int32_t nfa, sub, stack, guard;
 };
 
 // A frame that waits. RETURN: goes on at `nfa`. LOOP: a is its count. OBJECT: a its set of kinds seen, b the last
@@ -48,6 +49,7 @@ struct matcher {
     struct thread *seen;
     size_t num_now, num_todo, num_seen;
     bool may_end;
+    int32_t guard;  // of threads that arrive
     int32_t failed; // MATCHER_FAILED or MATCHER_LIMIT; 0: not
     uint32_t work;  // of this step
     uint64_t all_work, walk_work;
@@ -269,7 +271,7 @@ static uint64_t seen_hash(const struct matcher *m, int32_t i) { return hash_of_t
 
 // A thread arrives at an NFA state; each place is looked at once.
 static void arrive(struct matcher *m, int32_t nfa, int32_t sub, int32_t stack) {
-    struct thread t = {nfa, sub, stack};
+    struct thread t = {nfa, sub, stack, m->guard};
     if (m->failed)
         return;
     if (!table_grow(&m->met, seen_hash, m)) {
@@ -316,6 +318,7 @@ static void follow(struct matcher *m, struct thread t) {
     const struct grammar *g = m->g;
     const struct net_state *s = &g->nfa[t.nfa];
     struct match_frame f = m->frames[t.stack];
+    m->guard = t.guard;
     switch ((enum stop_kind)s->kind) {
     case NFA_DFA:
         if (g->b->dfas[s->a]->label[t.sub] >= 0)
@@ -354,6 +357,11 @@ static void follow(struct matcher *m, struct thread t) {
     }
     case NFA_MEMBERS: members(m, &g->objects[s->a], t.stack, true); break;
     case NFA_LEAVE: arrive(m, g->give_back, 0, f.parent); break;
+    case NFA_GUARD:
+    case NFA_UNGUARD:
+        m->guard = s->kind == NFA_GUARD ? 0 : -1;
+        arrive(m, s->b, 0, t.stack);
+        break;
     case NFA_END: m->may_end = true; break;
     }
 }
@@ -380,6 +388,9 @@ static void end_key(struct matcher *m, const struct thread *t, const struct net_
 static void take(struct matcher *m, const struct thread *t, unsigned char byte) {
     const struct grammar *g = m->g;
     const struct net_state *s = &g->nfa[t->nfa];
+    m->guard = t->guard < 0 ? -1 : dfa_step(g->b->dfas[g->b->guard], t->guard, byte);
+    if (t->guard >= 0 && m->guard == DFA_DEAD)
+        return;
     if (s->kind == NFA_SET) {
         if (byte_set_has(&g->b->sets[s->a], byte))
             arrive(m, s->b, 0, t->stack);
@@ -466,6 +477,7 @@ static int32_t finish(struct matcher *m) {
 
 int32_t matcher_start(struct matcher *m) {
     begin(m);
+    m->guard = -1;
     arrive(m, m->g->start, 0, 0);
     return finish(m);
 }
@@ -525,6 +537,8 @@ int matcher_takes_plain(const struct matcher *m, int32_t state) {
         const struct net_state *nfa = &m->g->nfa[t->nfa];
         const struct match_frame *f = &m->frames[t->stack];
         int num = 0;
+        if (t->guard >= 0)
+            return 0;
         if (nfa->kind == NFA_KEY) {
             const struct net_object *n = &m->g->objects[nfa->a];
             num = n->plain[t->sub] && !is_tight(m, n, f) ? INT_MAX : 0;

@@ -161,6 +161,9 @@ static int32_t compile_node(struct compiler *c, expr e, int32_t next) {
     case EXPR_RULE:
         return add_state(c, NFA_CALL, n.first, next); // the rule's number, its network's start later
     case EXPR_REPEAT: return repeat(c, &n, next);
+    case EXPR_GUARD:
+        first = compile(c, n.first, add_state(c, NFA_UNGUARD, 0, next));
+        return first == EXPR_NONE ? EXPR_NONE : add_state(c, NFA_GUARD, 0, first);
     case EXPR_OBJECT: {
         int32_t start = object(c, n.first);
         return start == EXPR_NONE ? EXPR_NONE : add_state(c, NFA_CALL, -2 - start, next);

@@ -17,6 +17,8 @@ enum stop_kind {
     NFA_VALUE,   // object a: behind the colon and blanks
     NFA_MEMBERS, // object a: behind a member and blanks
     NFA_LEAVE,   // object a is over
+    NFA_GUARD,   // from here on the guard looks at each byte, then b
+    NFA_UNGUARD, // no longer, then b
     NFA_END,     // the text may end
 };
 

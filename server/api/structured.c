@@ -415,6 +415,7 @@ bool structured_finish(struct completion_request *r, const struct served_model *
                                .thinking = r->thinking,
                                .body = body ? &s->body : NULL,
                                .tools = r->callable ? r->callable : r->tools,
+                               .foreign = r->foreign_tools,
                                .calls = r->must_call,
                                .one_call = r->one_call};
     const char *problem = output_rule_problem(&rule);

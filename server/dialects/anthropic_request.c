@@ -452,7 +452,7 @@ static bool read_body(struct completion_request *r, const struct served_model *m
     if (ok && !counts && !field_get(root, "max_tokens"))
         ok = api_fail(e, 400, "missing_required_parameter", "max_tokens", "'max_tokens' is missing.");
     ok = ok && fields_refuse(root, &api.names, e) && anthropic_rewrite(chat, m, root, &extras, e) &&
-         openai_chat_read(r, m, chat, e) &&
+         openai_chat_read(r, m, chat, NULL, e) &&
          (counts || openai_check_room(m, r->max_tokens, r->base.prompts[0].len, "messages", e));
     json_decref(chat);
     r->hides_reasoning = extras.hides_reasoning;

@@ -339,7 +339,7 @@ static bool read_log(json_t *chat, const json_t *root, struct api_error *e) {
 
 static bool read_chat(struct completion_request *r, const struct served_model *m, json_t *chat,
                       const char *param, struct api_error *e) {
-    return openai_chat_read(r, m, chat, e) &&
+    return openai_chat_read(r, m, chat, NULL, e) &&
            openai_check_room(m, r->max_tokens, r->base.prompts[0].len, param, e);
 }
 
@@ -430,7 +430,7 @@ static bool read_generate(struct completion_request *r, const struct served_mode
         return openai_completions_read(r, m, json_incref(out), read_nothing, 0, e);
     if (!json_is_true(raw) && json_string_length(suffix) == 0)
         return rewrite_think(out, m, field_get(root, "think"), e) && read_log(out, root, e) &&
-               rewrite_prompt(out, root, e) && openai_chat_read(r, m, out, e) &&
+               rewrite_prompt(out, root, e) && openai_chat_read(r, m, out, NULL, e) &&
                prepend_context(r, m, field_get(root, "context"), e) &&
                openai_check_room(m, r->max_tokens, r->base.prompts[0].len, "prompt", e);
     static const char *const others[] = {"context", "system", "think", "logprobs"};

@@ -45,9 +45,9 @@ bool openai_parse_end(struct completion_request *r, const struct served_model *m
                       const struct openai_api *api, bool ok, struct api_error *e);
 
 // Reads a chat from an object with the fields of /v1/chat/completions: what parse() of other APIs does once they are in
-// its words. *r needs freeing, also on failure. Leaves root, which may change, to the caller.
+// its words. *r needs freeing, also on failure. Leaves root, which may change, to the caller. foreign: r->foreign_tools.
 bool openai_chat_read(struct completion_request *r, const struct served_model *m, json_t *root,
-                      struct api_error *e);
+                      json_t *foreign, struct api_error *e);
 // Checks a function that may be called: its name, parameters and strict.
 bool chat_check_function(const json_t *function, const char *param, struct api_error *e);
 // Puts `functions` and `function_call`, and the messages beside them, into the words of tools; whether there are *any

@@ -137,16 +137,17 @@ static bool read_prompt(struct completion_request *r, const struct chat_request 
 }
 
 bool openai_chat_read(struct completion_request *r, const struct served_model *m, json_t *root,
-                      struct api_error *e) {
+                      json_t *foreign, struct api_error *e) {
     struct chat_request own;
-    return read_body(r, &own, m, root, &completes, e) && read_prompt(r, &own, m, root, e) &&
-           structured_finish(r, m, e);
+    bool ok = read_body(r, &own, m, root, &completes, e);
+    r->foreign_tools = json_incref(foreign);
+    return ok && read_prompt(r, &own, m, root, e) && structured_finish(r, m, e);
 }
 
 static bool parse_body(struct completion_request *r, const struct served_model *m, const char *body,
                        size_t len, struct api_error *e) {
     json_t *root = body_load(body, len, e);
-    bool ok = openai_chat_read(r, m, root, e) &&
+    bool ok = openai_chat_read(r, m, root, NULL, e) &&
               openai_check_room(m, r->max_tokens, r->base.prompts[0].len, "messages", e);
     return openai_parse_end(r, m, root, &completes, ok, e);
 }
@@ -155,7 +156,7 @@ bool openai_count_response(const struct served_model *m, const char *body, size_
                            char *ignored, struct api_error *e) {
     struct completion_request r;
     json_t *root = body_load(body, len, e);
-    bool ok = openai_chat_read(&r, m, root, e);
+    bool ok = openai_chat_read(&r, m, root, NULL, e);
     ok = openai_parse_end(&r, m, root, &completes, ok, e);
     memcpy(ignored, r.base.ignored, IGNORED_SIZE);
     if (ok) {

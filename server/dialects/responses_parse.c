@@ -55,6 +55,8 @@ static bool add_wishes(char *list, const struct served_model *m, const json_t *r
         const char *type = json_name(json_object_get(json_array_get(tools, i), "type"));
         room = !type || !responses_tool_is_hosted(type) || ignored_add(list, "tools.", type);
     }
+    if (room && responses_grammar_is_loose(m, root))
+        room = ignored_add(list, "tools.", "format");
     if (room && verbosity && strcmp(verbosity, "medium") != 0)
         room = ignored_add(list, "", "text.verbosity");
     if (room && json_is_true(json_object_get(root, "store")) && !m->store)
@@ -293,8 +295,8 @@ static bool read_messages(json_t *chat, const json_t *root, const json_t *items,
 }
 
 // The body as that of a chat; the caller frees it. NULL: e says why there is none.
-static json_t *read_as_chat(json_t *root, const json_t *items, size_t first, json_t **foreign,
-                            struct api_error *e) {
+static json_t *read_as_chat(const struct served_model *m, json_t *root, const json_t *items, size_t first,
+                            json_t **foreign, struct api_error *e) {
     static const char *const own[] = {"input", "instructions",        "text", "reasoning", "include",
                                       "store", "previous_response_id"};
     json_t *chat = json_copy(root), *tools;
@@ -306,7 +308,7 @@ static json_t *read_as_chat(json_t *root, const json_t *items, size_t first, jso
     bool ok = (chat || api_fail_memory(e)) && check_metadata(field_get(root, "metadata"), e) &&
               read_format(chat, field_get(root, "text"), e) && responses_read_choice(chat, e) &&
               read_include(chat, root, e) && read_reasoning(chat, field_get(root, "reasoning"), e) &&
-              (tools = responses_read_tools(field_get(root, "tools"), foreign, e)) &&
+              (tools = responses_read_tools(field_get(root, "tools"), m, foreign, e)) &&
               (json_object_set_new(chat, "tools", tools) == 0 || api_fail_memory(e)) &&
               read_messages(chat, root, items, first, e);
     if (ok)
@@ -326,11 +328,11 @@ static bool read_body(struct completion_request *r, const struct served_model *m
     if (!root || !fields_refuse(root, &api.names, e) || !check_store(m, root, &keep, e))
         return false;
     json_t *items = read_items(m, tenant, root, &first, e);
-    json_t *foreign = NULL, *chat = items ? read_as_chat(root, items, first, &foreign, e) : NULL;
-    bool ok = chat && openai_chat_read(r, m, chat, e);
+    json_t *foreign = NULL, *chat = items ? read_as_chat(m, root, items, first, &foreign, e) : NULL;
+    bool ok = chat && openai_chat_read(r, m, chat, foreign, e);
     structured_name(r, "text.format");
     memcpy(r->base.tenant, tenant, sizeof tenant);
-    r->foreign_tools = foreign;
+    json_decref(foreign);
     if (ok) {
         responses_repeat(&r->repeated, r, root);
         buf_str(&r->repeated, keep ? ",\"store\":true" : ",\"store\":false");

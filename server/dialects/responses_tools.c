@@ -1,5 +1,6 @@
 // Tools of /v1/responses as functions of a chat, and back. A tool of a namespace is the function NAMESPACE__NAME; a custom one,
-// which takes a text, a function of one string. Tools that OpenAI's servers run are left out, and told.
+// which takes a text, a function of one string, held to the tool's grammar while it is sampled. Tools that OpenAI's servers
+// run are left out, and told.
 #include "api/rewrite.h"
 #include "responses.h"
 
@@ -26,9 +27,9 @@ bool responses_tool_is_hosted(const char *type) {
     return false;
 }
 
-// How the client knows the functions that are none for it: {NAME: {"name", "namespace"?, "custom"?}}.
 struct flat_tools {
     json_t *functions, *foreign;
+    bool loose; // the model does not mark its calls
 };
 
 static bool has_type(const json_t *tool, const char *type) {
@@ -51,7 +52,10 @@ static bool add_function(struct flat_tools *rd, json_t *function, const json_t *
     if (!chat_check_function(function, param, e))
         return false;
     if (custom || namespace) {
-        json_t *known = json_pack("{s:O, s:s*, s:b}", "name", name, "namespace", namespace, "custom", custom);
+        const json_t *format = custom ? field_get(tool, "format") : NULL;
+        json_t *known =
+            json_pack("{s:O, s:s*, s:b, s:O*, s:O*}", "name", name, "namespace", namespace, "custom", custom,
+                      "syntax", field_get(format, "syntax"), "definition", field_get(format, "definition"));
         if (json_object_set_new(rd->foreign, json_name(field_get(function, "name")), known) != 0)
             return api_fail_memory(e);
     }
@@ -59,8 +63,8 @@ static bool add_function(struct flat_tools *rd, json_t *function, const json_t *
     return json_array_append_new(rd->functions, whole) == 0 || api_fail_memory(e);
 }
 
-// A function of one string. A regular expression holds it while it is sampled; a grammar is told to the model.
-static json_t *custom_function(const json_t *tool, const char *param, struct api_error *e) {
+// A function of one string. Its grammar is told to the model, too.
+static json_t *custom_function(const json_t *tool, bool loose, const char *param, struct api_error *e) {
     const json_t *format = field_get(tool, "format"), *definition = field_get(format, "definition"),
                  *description = field_get(tool, "description");
     const char *syntax = json_name(field_get(format, "syntax")), *says = json_string_value(description);
@@ -76,9 +80,9 @@ static json_t *custom_function(const json_t *tool, const char *param, struct api
         return NULL;
     }
     json_t *input = json_pack("{s:s}", "type", "string"),
-           *function =
-               json_pack("{s:{s:s, s:{s:O}, s:[s], s:b}, s:b}", "parameters", "type", "object", "properties",
-                         "input", input, "required", "input", "additionalProperties", 0, "strict", regex);
+           *function = json_pack("{s:{s:s, s:{s:O}, s:[s], s:b}, s:b}", "parameters", "type", "object",
+                                 "properties", "input", input, "required", "input", "additionalProperties", 0,
+                                 "strict", grammar && !loose);
     if (regex)
         json_object_set_new(input, "pattern", json_sprintf("^(?:%s)$", json_string_value(definition)));
     else if (grammar)
@@ -134,14 +138,15 @@ static bool read_tool(struct flat_tools *rd, const json_t *tool, const char *nam
                         type);
     if (!json_name(field_get(tool, "name")))
         return api_fail(e, 400, "missing_required_parameter", param, "A tool needs 'name', a string.");
-    json_t *function = custom ? custom_function(tool, param, e) : plain_function(tool);
+    json_t *function = custom ? custom_function(tool, rd->loose, param, e) : plain_function(tool);
     bool ok = !e->status && add_function(rd, function, tool, namespace, param, e);
     json_decref(function);
     return ok;
 }
 
-json_t *responses_read_tools(const json_t *tools, json_t **foreign, struct api_error *e) {
-    struct flat_tools rd = {json_array(), json_object()};
+json_t *responses_read_tools(const json_t *tools, const struct served_model *m, json_t **foreign,
+                             struct api_error *e) {
+    struct flat_tools rd = {json_array(), json_object(), m->format && m->format->bare};
     bool ok = !tools || json_is_array(tools) ||
               api_fail(e, 400, "invalid_type", "tools", "'tools' must be a list.");
     for (size_t i = 0; ok && i < json_array_size(tools); i++) {
@@ -155,6 +160,22 @@ json_t *responses_read_tools(const json_t *tools, json_t **foreign, struct api_e
     json_decref(rd.functions);
     api_fail_memory(e); // unless there is another reason
     return NULL;
+}
+
+static bool any_grammar(const json_t *tools) {
+    bool any = false;
+    for (size_t i = 0; i < json_array_size(tools); i++) {
+        const json_t *tool = json_array_get(tools, i);
+        any |= has_type(field_get(tool, "format"), "grammar") || any_grammar(field_get(tool, "tools"));
+    }
+    return any;
+}
+
+bool responses_grammar_is_loose(const struct served_model *m, const json_t *root) {
+    const json_t *choice = field_get(root, "tool_choice");
+    const char *word = json_name(choice);
+    bool forced = json_is_object(choice) || (word && strcmp(word, "auto") != 0);
+    return m->format && m->format->bare && !forced && any_grammar(field_get(root, "tools"));
 }
 
 // ---- the choice
@@ -202,7 +223,15 @@ json_t *responses_call(const json_t *item, struct api_error *e) {
 }
 
 void responses_custom_input(struct buf *arguments) {
+    enum { MAX_CUT = 12 }; // bytes of an escape, or of a pair of them, that has not ended
     json_t *object = json_loadb(arguments->data ? arguments->data : "", arguments->len, JSON_ALLOW_NUL, NULL);
+    for (size_t cut = 0; !object && cut < MAX_CUT && cut < arguments->len; cut++) {
+        struct buf ended = {0};
+        buf_add(&ended, arguments->data, arguments->len - cut);
+        buf_lit(&ended, "\"}");
+        object = json_loadb(ended.data ? ended.data : "", ended.len, JSON_ALLOW_NUL, NULL);
+        buf_free(&ended);
+    }
     const json_t *input = json_object_get(object, "input");
     if (json_is_string(input)) {
         buf_clear(arguments);

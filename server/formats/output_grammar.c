@@ -100,12 +100,43 @@ static const struct grammar_literals *literals_of(struct part_arena *a, const st
     return part_copy(a, &braces, sizeof braces);
 }
 
+// The one string that a custom tool takes, with its grammar.
+static output_text input_part(struct part_arena *a, const struct output_rule *r, const json_t *custom,
+                              const struct grammar_literals *literals) {
+    const json_t *definition = json_object_get(custom, "definition");
+    bool lark = strcmp(json_name(json_object_get(custom, "syntax")), "lark") == 0;
+    output_text text = part_source(a, lark ? GRAMMAR_LARK : GRAMMAR_REGEX, json_string_value(definition),
+                                   json_string_length(definition));
+    output_text string = part_list(a, GRAMMAR_QUOTED, &text, 1), blanks = part_blanks();
+    string.literals = literals;
+    if (!literals)
+        return PART_SEQ(a, PART_TEXT(a, "{"), blanks, PART_TEXT(a, "\"input\""), blanks, PART_TEXT(a, ":"),
+                        blanks, string, blanks, PART_TEXT(a, "}"));
+    if (r->format->syntax == CALLS_PYTHON)
+        return PART_SEQ(a, PART_TEXT(a, "(input="), string, PART_TEXT(a, ")"));
+    if (r->format->syntax == CALLS_BRACES)
+        return PART_SEQ(a, PART_TEXT(a, "{input:"), string, PART_TEXT(a, "}"));
+    const struct grammar_tags *t = literals->tags;
+    return PART_SEQ(a, blanks, *t->open, PART_TEXT(a, "input"), *t->mid, *t->of_text, string, *t->close,
+                    blanks);
+}
+
+// The arguments of a tool.
+static output_text arguments_part(struct part_arena *a, const struct output_rule *r, const json_t *tool) {
+    const json_t *schema = schema_of(r, tool), *custom = json_object_get(r->foreign, name_of(tool));
+    const struct grammar_literals *literals = literals_of(a, r, schema);
+    if (schema && json_object_get(custom, "definition"))
+        return input_part(a, r, custom, literals);
+    output_text arguments = part_schema(a, schema);
+    arguments.literals = literals;
+    return arguments;
+}
+
 // One call of a tool, without what stands around it.
 static output_text call_part(struct part_arena *a, const struct output_rule *r, const json_t *tool) {
     const struct output_format *f = r->format;
     const char *name = name_of(tool);
-    output_text arguments = part_schema(a, schema_of(r, tool));
-    arguments.literals = literals_of(a, r, schema_of(r, tool));
+    output_text arguments = arguments_part(a, r, tool);
     switch (f->syntax) {
     case CALLS_PYTHON:
     case CALLS_BRACES: return PART_SEQ(a, part_text(a, name, strlen(name)), arguments);
@@ -190,7 +221,7 @@ static output_text harmony(struct part_arena *a, const struct output_rule *r) {
         const json_t *tool = json_array_get(r->tools, i);
         output_text one =
             PART_SEQ(a, TOKEN("<|channel|>commentary"), quoted(a, " to=functions.", name_of(tool), ""), json,
-                     TOKEN("<|message|>"), part_schema(a, schema_of(r, tool)));
+                     TOKEN("<|message|>"), arguments_part(a, r, tool));
         calls = num++ || !r->calls ? PART_ANY_OF(a, calls, one) : one;
     }
     return PART_SEQ(a, part_repeat(a, thoughts, 0, r->reads_reasoning ? 4 : 0), r->tools ? calls : text);

@@ -14,6 +14,7 @@ struct output_rule {
     bool thinking;           // the prompt has begun the reasoning
     const output_text *body; // of what is no call; NULL: any text
     const json_t *tools;     // those that may be called; NULL: no calls
+    const json_t *foreign;   // grammars of custom tools, as completion_request.h has them; NULL: none
     bool calls;              // there has to be a call
     bool one_call;           // and at most one
 };

@@ -2,6 +2,7 @@
 
 BUILD = "lib/grammar/expr.c"
 JSON = "lib/grammar/json_text.c"
+STRING_TEXT = "lib/grammar/string_text.c"
 ANALYSIS = "lib/grammar/analysis.c"
 NETWORK = "lib/grammar/network.c"
 MATCHER = "lib/grammar/matcher.c"
@@ -21,8 +22,8 @@ LARK = "lib/grammar/lang/lark%s.c"
 ROWS = [
     (CODE_SET, "last < 0xd7ff ? last : 0xd7ff", "last", "test_grammar"),  # surrogates are characters
     (BUILD, "            back = after;", "            back = 0;", "test_grammar"),  # a stop that begins again within itself is missed
-    (JSON, "c < 0x20 ? 256 : 0", "0", "test_grammar"),  # control characters count as plain ones
-    (JSON, "EDGE(SLASH, short_escape(c))", "EDGE(SLASH, c)", "test_grammar"),  # a newline is escaped by itself
+    (STRING_TEXT, "c < 0x20 ? 256 : 0", "0", "test_grammar"),  # control characters count as plain ones
+    (STRING_TEXT, "EDGE(SLASH, short_escape(c))", "EDGE(SLASH, c)", "test_grammar"),  # a newline is escaped by itself
     (JSON, "if (max >= 0 && num_first > max)", "if (false)", "test_grammar"),  # more items than may be
     (JSON, "if (min <= i)", "if (min < i)", "test_grammar"),  # an array may not end where it may
     (ANALYSIS, "if (o->kinds[i].required && !(facts[o->kinds[i].value] & TAKES_TEXT))", "if (false)", "test_grammar"),  # nothing is a value
@@ -57,6 +58,9 @@ ROWS = [
     ("lib/grammar/tags.c", "d = intersection(d, gb_dfa_without(b, t->stop, strlen(t->stop)), &err);", ";", "test_server_structured"),  # a text that ends itself
     (JSON, "(q == 0 || d->label[next] >= 0)", "false", "test_server_structured"),  # keys with blanks at their ends
     (OUTPUT, "return !r->one_call &&", "return", "test_server_structured"),  # calls behind the only one
+    (MATCHER, "if (t->guard >= 0 && m->guard == DFA_DEAD)", "if (false)", "test_server_custom"),  # a text of a grammar ends its own string
+    (STRING_TEXT, "if (byte_set_has(&s, escaped_byte(i)))", "if (false)", "test_server_custom"),  # a text of a grammar is not escaped
+    (OUTPUT, "if (schema && json_object_get(custom, \"definition\"))", "if (false)", "test_server_custom"),  # a custom tool takes any text
     (OUTPUT, "braces.quote_token = r->tokens[i];", "braces.quote_token = -1;", "test_server_literals"),  # strings of text between control tokens
     (JSON, "            leave_out_unwritable(b, &copy);", "            ;", "test_server_literals"),  # keys that cannot be written are waited for
     (JSON, "e->label[q] = q ? d->label[q - 1] : -1;", "e->label[q] = d->label[q ? q - 1 : 0];", "test_server_literals"),  # keys without a byte

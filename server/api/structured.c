@@ -378,6 +378,8 @@ bool structured_read(struct completion_request *r, const struct served_model *m,
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         const json_t *v = field_get(root, names[i].name);
         bool empty_schema = names[i].kind == SCHEMA && json_is_object(v);
+        if (v && names[i].inside && json_equal(v, field_get(outputs, names[i].inside)))
+            continue; // one wish, in the words of two versions of vLLM
         if (v && (empty_schema || !is_nothing(v)) && !read_one(r, names[i].kind, v, names[i].name, e))
             return false;
     }

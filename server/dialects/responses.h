@@ -31,16 +31,21 @@ void responses_write_items(struct buf *b, const char *id, const struct buf *item
 // Whether a tool of that type runs on OpenAI's servers: here it is left out, and told.
 bool responses_tool_is_hosted(const char *type);
 // The tools of a chat (a new list), of those of a body, which may be NULL. NULL: e says why not. *foreign: in any case an
-// object {NAME: {"name", "namespace"?, "custom", "syntax"?, "definition"?}} of those that the client knows otherwise than as
-// functions of that name, which the caller frees.
+// object {NAME: {"name", "namespace"?, "item"?, "syntax"?, "definition"?}} of those that the client knows otherwise than as
+// functions of that name, which the caller frees. item: the type of their calls' items.
 json_t *responses_read_tools(const json_t *tools, const struct served_model *m, json_t **foreign,
                              struct api_error *e);
 // Whether the texts of custom tools are not held to their grammars: the model may call, and does not mark its calls.
 bool responses_grammar_is_loose(const struct served_model *m, const json_t *root);
 // Puts `tool_choice` of chat, as a body has it, into the words of a chat.
 bool responses_read_choice(json_t *chat, struct api_error *e);
-// The call of a chat that a function_call or custom_tool_call is, whose members are checked. NULL: no memory.
+// The member of an item of that type that says with what a tool is called: a string, of typed tools an object. NULL: it is
+// no call.
+const char *responses_call_member(const char *type);
+// The call of a chat that such an item is, whose members are checked. NULL: no memory.
 json_t *responses_call(const json_t *item, struct api_error *e);
+// Writes that member of a typed tool's item, behind a comma; one that was cut says nothing.
+void responses_write_typed(struct buf *b, const char *item, const struct buf *arguments);
 // Turns the arguments of a custom tool's function into its input, which may be cut.
 void responses_custom_input(struct buf *arguments);
 

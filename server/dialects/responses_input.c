@@ -123,11 +123,21 @@ static const json_t *need_string(const json_t *item, const char *key, size_t i, 
     return NULL;
 }
 
-static bool read_call(struct item_reader *rd, const json_t *item, size_t i, struct api_error *e) {
-    const json_t *id = need_string(item, "call_id", i, e), *name = need_string(item, "name", i, e);
-    const char *key =
-        strcmp(json_name(field_get(item, "type")), "custom_tool_call") == 0 ? "input" : "arguments";
-    json_t *call = id && name && need_string(item, key, i, e) ? responses_call(item, e) : NULL;
+// Whether a call has its member `key`, and a name where it is not typed.
+static bool check_call(const json_t *item, const char *key, size_t i, struct api_error *e) {
+    char param[48];
+    snprintf(param, sizeof param, "input[%zu].%s", i, key);
+    if (strcmp(key, "arguments") == 0 || strcmp(key, "input") == 0)
+        return need_string(item, "name", i, e) && need_string(item, key, i, e);
+    const json_t *v = field_get(item, key);
+    return json_is_object(v) || api_fail(e, 400, v ? "invalid_type" : "missing_required_parameter", param,
+                                         "'%s' must be an object.", key);
+}
+
+static bool read_call(struct item_reader *rd, const json_t *item, const char *key, size_t i,
+                      struct api_error *e) {
+    const json_t *id = need_string(item, "call_id", i, e), *name;
+    json_t *call = id && check_call(item, key, i, e) ? responses_call(item, e) : NULL;
     if (!call)
         return false;
     json_t *turn = assistant_turn(rd, false), *calls = json_object_get(turn, "tool_calls");
@@ -140,8 +150,10 @@ static bool read_call(struct item_reader *rd, const json_t *item, size_t i, stru
 }
 
 // Reads the result of a tool; the name is for templates that want it.
-static bool read_output(struct item_reader *rd, const json_t *item, size_t i, struct api_error *e) {
-    const json_t *id = need_string(item, "call_id", i, e);
+static bool read_output(struct item_reader *rd, const json_t *item, const char *type, size_t i,
+                        struct api_error *e) {
+    bool shell = strcmp(type, "local_shell_call_output") == 0; // by its SDK `id`, by its guide `call_id`
+    const json_t *id = need_string(item, shell && !field_get(item, "call_id") ? "id" : "call_id", i, e);
     if (!id)
         return false;
     json_t *message = json_pack("{s:s, s:O}", "role", "tool", "tool_call_id", id);
@@ -150,6 +162,10 @@ static bool read_output(struct item_reader *rd, const json_t *item, size_t i, st
     if (json_array_append_new(rd->messages, message) != 0 ||
         (name && json_object_set(message, "name", name) != 0))
         return api_fail_memory(e);
+    if (strcmp(type, "apply_patch_call_output") == 0 && !field_get(item, "output")) {
+        const char *status = json_name(field_get(item, "status"));
+        return set_new(message, "content", json_string(status ? status : "completed"), e);
+    }
     return set_new(message, "content", read_text(item, "output", i, e), e);
 }
 
@@ -183,6 +199,8 @@ static bool read_reasoning(struct item_reader *rd, const json_t *item, struct ap
 }
 
 static bool read_item(struct item_reader *rd, const json_t *item, size_t i, struct api_error *e) {
+    static const char *const outputs[] = {"function_call_output", "custom_tool_call_output",
+                                          "local_shell_call_output", "apply_patch_call_output"};
     const json_t *v = field_get(item, "type");
     const char *type = v ? json_name(v) : "message";
     char param[32];
@@ -191,10 +209,12 @@ static bool read_item(struct item_reader *rd, const json_t *item, size_t i, stru
         return api_fail(e, 400, "invalid_type", param, "An item must be an object with a 'type'.");
     if (strcmp(type, "message") == 0)
         return read_message(rd, item, i, e);
-    if (strcmp(type, "function_call") == 0 || strcmp(type, "custom_tool_call") == 0)
-        return read_call(rd, item, i, e);
-    if (strcmp(type, "function_call_output") == 0 || strcmp(type, "custom_tool_call_output") == 0)
-        return read_output(rd, item, i, e);
+    const char *member = responses_call_member(type);
+    if (member)
+        return read_call(rd, item, member, i, e);
+    for (size_t k = 0; k < sizeof outputs / sizeof *outputs; k++)
+        if (strcmp(type, outputs[k]) == 0)
+            return read_output(rd, item, type, i, e);
     if (strcmp(type, "reasoning") == 0)
         return read_reasoning(rd, item, e);
     return api_fail(e, 400, "unsupported_parameter", param, "Items of type '%.40s' are not supported.", type);

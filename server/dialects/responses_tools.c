@@ -17,9 +17,7 @@ bool responses_tool_is_hosted(const char *type) {
                                         "mcp",
                                         "computer",
                                         "computer_use_preview",
-                                        "local_shell",
                                         "shell",
-                                        "apply_patch",
                                         "tool_search"};
     for (size_t i = 0; i < sizeof types / sizeof *types; i++)
         if (strcmp(type, types[i]) == 0)
@@ -27,15 +25,52 @@ bool responses_tool_is_hosted(const char *type) {
     return false;
 }
 
-struct flat_tools {
-    json_t *functions, *foreign;
-    bool loose; // the model does not mark its calls
-};
-
 static bool has_type(const json_t *tool, const char *type) {
     const char *its = json_name(field_get(tool, "type"));
     return its && strcmp(its, type) == 0;
 }
+
+// ---- tools that the client knows by their type: the model sees a function of that name (OpenAI's types of items)
+
+static const struct client_tool {
+    const char *type, *item, *member; // the member of the item that the arguments are
+    const char *description, *parameters;
+} client_tools[] = {
+    {"local_shell", "local_shell_call", "action",
+     "Runs a command on the user's machine: the program and its arguments, without a shell unless it is one.",
+     "{\"type\":\"object\",\"properties\":{\"command\":{\"type\":\"array\",\"items\":{\"type\":\"string\"},"
+     "\"minItems\":1},\"working_directory\":{\"type\":\"string\"},\"timeout_ms\":{\"type\":\"integer\","
+     "\"minimum\":1}},\"required\":[\"command\"],\"additionalProperties\":false}"},
+    {"apply_patch", "apply_patch_call", "operation",
+     "Creates, updates or deletes one file. `diff` has the lines of a new file, each behind a +, or the "
+     "hunks of a "
+     "unified diff of "
+     "an old one, without line numbers; `delete_file` needs none.",
+     "{\"type\":\"object\",\"properties\":{\"type\":{\"enum\":[\"create_file\",\"update_file\",\"delete_"
+     "file\"]},"
+     "\"path\":{\"type\":\"string\"},\"diff\":{\"type\":\"string\"}},\"required\":[\"type\",\"path\"],"
+     "\"additionalProperties\":false}"},
+};
+
+static const struct client_tool *client_tool_of(const char *type) {
+    for (size_t i = 0; type && i < sizeof client_tools / sizeof *client_tools; i++)
+        if (strcmp(type, client_tools[i].type) == 0)
+            return &client_tools[i];
+    return NULL;
+}
+
+// Held to its parameters, so that an item can be made of a call.
+static json_t *typed_function(const struct client_tool *t, bool loose) {
+    return json_pack("{s:s, s:s, s:o, s:b}", "name", t->type, "description", t->description, "parameters",
+                     json_loads(t->parameters, 0, NULL), "strict", !loose);
+}
+
+// ---- functions
+
+struct flat_tools {
+    json_t *functions, *foreign;
+    bool loose; // the model does not mark its calls
+};
 
 // The function of a name within a namespace, or NULL. A new reference; NULL: no memory.
 static json_t *flat_name(const json_t *name, const char *namespace) {
@@ -45,16 +80,21 @@ static json_t *flat_name(const json_t *name, const char *namespace) {
 
 static bool add_function(struct flat_tools *rd, json_t *function, const json_t *tool, const char *namespace,
                          const char *param, struct api_error *e) {
-    const json_t *name = field_get(tool, "name");
+    const struct client_tool *typed = client_tool_of(json_name(field_get(tool, "type")));
+    const json_t *name = field_get(typed ? function : tool, "name"), *format = NULL;
     bool custom = has_type(tool, "custom");
     if (!function || json_object_set_new(function, "name", flat_name(name, namespace)) != 0)
         return api_fail_memory(e);
     if (!chat_check_function(function, param, e))
         return false;
-    if (custom || namespace) {
-        const json_t *format = custom ? field_get(tool, "format") : NULL;
+    if (custom)
+        format = field_get(tool, "format");
+    if (custom || typed || namespace) {
         json_t *known =
-            json_pack("{s:O, s:s*, s:b, s:O*, s:O*}", "name", name, "namespace", namespace, "custom", custom,
+            json_pack("{s:O, s:s*, s:s*, s:O*, s:O*}", "name", name, "namespace", namespace, "item",
+                      custom  ? "custom_tool_call"
+                      : typed ? typed->item
+                              : NULL,
                       "syntax", field_get(format, "syntax"), "definition", field_get(format, "definition"));
         if (json_object_set_new(rd->foreign, json_name(field_get(function, "name")), known) != 0)
             return api_fail_memory(e);
@@ -132,13 +172,16 @@ static bool read_tool(struct flat_tools *rd, const json_t *tool, const char *nam
         return true;
     if (strcmp(type, "namespace") == 0 && !namespace)
         return read_namespace(rd, tool, param, e);
+    const struct client_tool *typed = client_tool_of(type);
     bool custom = strcmp(type, "custom") == 0;
-    if (!custom && strcmp(type, "function") != 0)
+    if (!custom && !typed && strcmp(type, "function") != 0)
         return api_fail(e, 400, "unsupported_parameter", param, "Tools of type '%.40s' are not supported.",
                         type);
-    if (!json_name(field_get(tool, "name")))
+    if (!typed && !json_name(field_get(tool, "name")))
         return api_fail(e, 400, "missing_required_parameter", param, "A tool needs 'name', a string.");
-    json_t *function = custom ? custom_function(tool, rd->loose, param, e) : plain_function(tool);
+    json_t *function = custom  ? custom_function(tool, rd->loose, param, e)
+                       : typed ? typed_function(typed, rd->loose)
+                               : plain_function(tool);
     bool ok = !e->status && add_function(rd, function, tool, namespace, param, e);
     json_decref(function);
     return ok;
@@ -183,6 +226,9 @@ bool responses_grammar_is_loose(const struct served_model *m, const json_t *root
 // A tool has its name beside its type: as chat completions have it. NULL: no memory.
 static json_t *chat_choice(const json_t *tool) {
     const json_t *name = field_get(tool, "name");
+    const struct client_tool *typed = client_tool_of(json_name(field_get(tool, "type")));
+    if (typed)
+        return json_pack("{s:s, s:{s:s}}", "type", "function", "function", "name", typed->type);
     if (!json_name(name) || !(has_type(tool, "function") || has_type(tool, "custom")))
         return json_deep_copy(tool);
     return json_pack("{s:s, s:{s:o}}", "type", "function", "function", "name",
@@ -191,7 +237,7 @@ static json_t *chat_choice(const json_t *tool) {
 
 bool responses_read_choice(json_t *chat, struct api_error *e) {
     const json_t *v = field_get(chat, "tool_choice"), *list = field_get(v, "tools");
-    if (has_type(v, "function") || has_type(v, "custom"))
+    if (has_type(v, "function") || has_type(v, "custom") || client_tool_of(json_name(field_get(v, "type"))))
         return rewrite_set(chat, "tool_choice", chat_choice(v), e);
     if (!has_type(v, "allowed_tools"))
         return true;
@@ -210,11 +256,38 @@ bool responses_read_choice(json_t *chat, struct api_error *e) {
 
 // ---- calls
 
+static const struct client_tool *client_tool_of_item(const char *item) {
+    for (size_t i = 0; item && i < sizeof client_tools / sizeof *client_tools; i++)
+        if (strcmp(item, client_tools[i].item) == 0)
+            return &client_tools[i];
+    return NULL;
+}
+
+const char *responses_call_member(const char *type) {
+    const struct client_tool *typed = client_tool_of_item(type);
+    return typed                                   ? typed->member
+           : strcmp(type, "custom_tool_call") == 0 ? "input"
+           : strcmp(type, "function_call") == 0    ? "arguments"
+                                                   : NULL;
+}
+
 json_t *responses_call(const json_t *item, struct api_error *e) {
-    const json_t *id = field_get(item, "call_id"), *input = field_get(item, "input");
-    json_t *name = flat_name(field_get(item, "name"), json_name(field_get(item, "namespace")));
-    json_t *arguments = has_type(item, "custom_tool_call") ? json_pack("{s:O}", "input", input)
-                                                           : json_incref(json_object_get(item, "arguments"));
+    const char *type = json_name(field_get(item, "type")), *member = responses_call_member(type);
+    const struct client_tool *typed = client_tool_of_item(type);
+    const json_t *id = field_get(item, "call_id"), *value = field_get(item, member);
+    json_t *name = typed ? json_string(typed->type)
+                         : flat_name(field_get(item, "name"), json_name(field_get(item, "namespace"))),
+           *arguments;
+    if (typed) {
+        arguments = json_copy((json_t *)(uintptr_t)value);
+        if (has_type(value, "exec")) // of all shells' calls
+            json_object_del(arguments, "type");
+        if (json_object_size(field_get(value, "env")) == 0)
+            json_object_del(arguments, "env");
+    } else {
+        arguments = strcmp(member, "input") == 0 ? json_pack("{s:O}", "input", value)
+                                                 : json_incref((json_t *)(uintptr_t)value);
+    }
     json_t *call = json_pack("{s:O, s:s, s:{s:o, s:o}}", "id", id, "type", "function", "function", "name",
                              name, "arguments", arguments);
     if (!call)
@@ -222,13 +295,39 @@ json_t *responses_call(const json_t *item, struct api_error *e) {
     return call;
 }
 
+void responses_write_typed(struct buf *b, const char *item, const struct buf *arguments) {
+    const struct client_tool *typed = client_tool_of_item(item);
+    json_t *object = json_loadb(arguments->data ? arguments->data : "", arguments->len, JSON_ALLOW_NUL, NULL),
+           *whole;
+    const json_t *command = field_get(object, "command");
+    if (strcmp(typed->member, "action") == 0) {
+        whole = json_pack("{s:s, s:o, s:{}}", "type", "exec", "command",
+                          json_is_array(command) ? json_incref((json_t *)(uintptr_t)command) : json_array(),
+                          "env");
+        json_object_del(object, "command");
+    } else {
+        const char *kind = json_name(field_get(object, "type"));
+        whole = json_pack("{s:s, s:s}", "type", "update_file", "path", "");
+        if (!kind || strcmp(kind, "delete_file") != 0)
+            json_object_set_new(whole, "diff", json_string(""));
+        else
+            json_object_del(object, "diff");
+    }
+    if (object)
+        json_object_update(whole, object);
+    buf_fmt(b, ",\"%s\":", typed->member);
+    responses_write_json(b, whole);
+    json_decref(whole);
+    json_decref(object);
+}
+
 void responses_custom_input(struct buf *arguments) {
     enum { MAX_CUT = 12 }; // bytes of an escape, or of a pair of them, that has not ended
     json_t *object = json_loadb(arguments->data ? arguments->data : "", arguments->len, JSON_ALLOW_NUL, NULL);
-    for (size_t cut = 0; !object && cut < MAX_CUT && cut < arguments->len; cut++) {
+    for (size_t cut = 0; !object && cut < 2 * MAX_CUT && cut / 2 < arguments->len; cut++) {
         struct buf ended = {0};
-        buf_add(&ended, arguments->data, arguments->len - cut);
-        buf_lit(&ended, "\"}");
+        buf_add(&ended, arguments->data, arguments->len - cut / 2);
+        buf_str(&ended, cut % 2 ? "}" : "\"}");
         object = json_loadb(ended.data ? ended.data : "", ended.len, JSON_ALLOW_NUL, NULL);
         buf_free(&ended);
     }

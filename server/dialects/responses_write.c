@@ -7,7 +7,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum responses_item { ITEM_NONE, ITEM_REASONING, ITEM_MESSAGE, ITEM_CALL, ITEM_CUSTOM };
+enum responses_item {
+    ITEM_NONE,
+    ITEM_REASONING,
+    ITEM_MESSAGE,
+    ITEM_CALL,
+    ITEM_CUSTOM,
+    ITEM_SHELL,
+    ITEM_PATCH
+};
+static const char *const item_types[] = {
+    "", "reasoning", "message", "function_call", "custom_tool_call", "local_shell_call", "apply_patch_call"};
 
 struct responses_state {
     int64_t sequence;         // of the next event
@@ -70,7 +80,7 @@ static void append_buf(struct buf *b, const struct buf *more) {
 
 // "item_id":"msg_…", with `name` in place of item_id. As long as the response, and one of its own for each item.
 static void write_item_id(struct buf *b, const struct responses_writer *w, const char *name) {
-    static const char *const prefix[] = {"", "rs", "msg", "fc", "ctc"};
+    static const char *const prefix[] = {"", "rs", "msg", "fc", "ctc", "lsh", "apc"};
     char id[REQUEST_ID_SIZE + 24];
     const char *own = w->r->id + strlen(RESPONSES_PREFIX);
     int n = snprintf(id, sizeof id, "%s_%s_%d", prefix[w->s->open], own, w->s->num_items - 1);
@@ -92,12 +102,14 @@ static void write_text_part(struct buf *b, const struct responses_state *s) {
 
 // The open item as it is so far; before its first part where `empty`.
 static void write_item(struct buf *b, const struct responses_writer *w, const char *status, bool empty) {
-    static const char *const types[] = {"", "reasoning", "message", "function_call", "custom_tool_call"};
     const struct responses_state *s = w->s;
     buf_char(b, '{');
     write_item_id(b, w, "id");
-    buf_fmt(b, ",\"type\":\"%s\",\"status\":\"%s\"", types[s->open], status);
-    if (s->open >= ITEM_CALL) {
+    buf_fmt(b, ",\"type\":\"%s\",\"status\":\"%s\"", item_types[s->open], status);
+    if (s->open >= ITEM_SHELL) {
+        append_buf(b, &s->call);
+        responses_write_typed(b, item_types[s->open], &s->text);
+    } else if (s->open >= ITEM_CALL) {
         append_buf(b, &s->call);
         buf_str(b, s->open == ITEM_CUSTOM ? ",\"input\":" : ",\"arguments\":");
         json_quote(b, s->text.data, empty ? 0 : s->text.len);
@@ -176,7 +188,11 @@ static void close_item(const struct responses_writer *w, const char *status) {
         return;
     if (s->open == ITEM_CUSTOM)
         responses_custom_input(&s->text);
-    if (w->out && s->open == ITEM_CUSTOM) {
+    if (s->open == ITEM_PATCH && strcmp(status, "incomplete") == 0)
+        status = "in_progress";          // these have no other word for it
+    if (w->out && s->open >= ITEM_SHELL) // the action is known now
+        write_item_event(w, "response.output_item.added", "in_progress", false);
+    else if (w->out && s->open == ITEM_CUSTOM) {
         static const char *const ends[][2] = {{"delta", "delta"}, {"done", "input"}};
         for (int i = 0; i < 2; i++) {
             char type[48];
@@ -214,7 +230,7 @@ static void close_item(const struct responses_writer *w, const char *status) {
 static void open_item(const struct responses_writer *w, enum responses_item kind) {
     w->s->open = kind;
     w->s->num_items++;
-    if (w->out)
+    if (w->out && kind < ITEM_SHELL)
         write_item_event(w, "response.output_item.added", "in_progress", true);
     if (w->out && kind < ITEM_CALL)
         write_part_event(w, "response.content_part.added");
@@ -229,17 +245,24 @@ static void open_call(const struct responses_writer *w, int index, const struct 
     snprintf(flat, sizeof flat, "%.*s", (int)part->len, text + part->begin);
     const json_t *known = json_object_get(w->r->request->foreign_tools, flat),
                  *name = json_object_get(known, "name"), *namespace = json_object_get(known, "namespace");
+    const char *item = json_string_value(json_object_get(known, "item"));
+    enum responses_item kind = ITEM_CALL;
+    for (enum responses_item k = ITEM_CUSTOM; item && k <= ITEM_PATCH; k++)
+        if (strcmp(item, item_types[k]) == 0)
+            kind = k;
     if (known)
         json_quote(&s->name, json_string_value(name), json_string_length(name));
     else
         json_quote(&s->name, text + part->begin, part->len);
-    buf_lit(&s->call, ",\"name\":");
-    append_buf(&s->call, &s->name);
+    if (kind < ITEM_SHELL) {
+        buf_lit(&s->call, ",\"name\":");
+        append_buf(&s->call, &s->name);
+    }
     if (namespace) {
         buf_lit(&s->call, ",\"namespace\":");
         json_quote(&s->call, json_string_value(namespace), json_string_length(namespace));
     }
-    open_item(w, json_is_true(json_object_get(known, "custom")) ? ITEM_CUSTOM : ITEM_CALL);
+    open_item(w, kind);
 }
 
 static void add_text(const struct responses_writer *w, enum responses_item kind, const char *text, size_t len,
@@ -263,7 +286,7 @@ static void add_text(const struct responses_writer *w, enum responses_item kind,
 
 static void add_arguments(const struct responses_writer *w, const char *text, size_t len) {
     buf_add(&w->s->text, text, len);
-    if (!w->out || w->s->open == ITEM_CUSTOM) // its text is known when its string has ended
+    if (!w->out || w->s->open != ITEM_CALL) // the others need their whole object
         return;
     struct buf *b = item_event(w, "response.function_call_arguments.delta", false);
     buf_lit(b, ",\"delta\":");

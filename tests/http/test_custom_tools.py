@@ -79,7 +79,7 @@ def test_patches(caller):
     whole, cut = sampled(caller, APPLY_PATCH, max_output_tokens=200, logit_bias=bias)
     for text in whole:
         PATCH.parse(text)
-    lines = [text[: text.rindex("\n") + 1] for text in cut if "\n" in text and "</" not in text]
+    lines = [text[: text.rindex("\n") + 1] for text in cut if text.startswith("***") and "\n" in text and "</" not in text]
     for text in lines:
         assert CUT.fullmatch(text), text
     assert sum(text.count("\n") > 2 for text in [*whole, *lines]) > SAMPLES // 4, [*whole, *lines][:5]

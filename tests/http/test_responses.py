@@ -57,7 +57,9 @@ def check_order(events):
         assert event["output_index"] == len(done)
         if kind != "output_item.done":
             assert event["item_id"] == item["id"]
-        if item["type"] == "custom_tool_call":
+        if item["type"] in ("local_shell_call", "apply_patch_call"):
+            order = {"output_item.done": ("added",)}
+        elif item["type"] == "custom_tool_call":
             order = {"custom_tool_call_input.delta": ("added",), "custom_tool_call_input.done": ("delta",), "output_item.done": ("done",)}
         elif item["type"] == "function_call":
             order = {"function_call_arguments.delta": ("added", "delta"), "function_call_arguments.done": ("added", "delta"), "output_item.done": ("done",)}
@@ -83,7 +85,10 @@ def check_order(events):
             whole = event["item"]
             assert (whole["id"], whole["type"]) == (item["id"], item["type"])
             own = {"function_call": "arguments", "custom_tool_call": "input"}.get(whole["type"])
-            assert (whole[own] if own else whole["content"][0]["text"]) == text
+            if whole["type"] in ("local_shell_call", "apply_patch_call"):
+                assert {**item, "status": whole["status"]} == whole
+            else:
+                assert (whole[own] if own else whole["content"][0]["text"]) == text
             done.append(whole)
             item = None
         else:
@@ -316,6 +321,36 @@ def test_tools_that_are_no_functions(tiny):
         assert ask(tiny, tools=CODEX, input=[{"role": "user", "content": "Go."}, call, said_back], max_output_tokens=2)["output"]
 
 
+def test_tools_that_clients_know_by_their_type(tiny):
+    """local_shell and apply_patch: OpenAI's items, whole and streamed, as its SDK reads them."""
+    tools = [{"type": "local_shell"}, {"type": "apply_patch"}, WEATHER]
+    outputs = {"local_shell": {"id": "c", "output": "{}"}, "apply_patch": {"call_id": "c", "status": "failed", "output": "No."}}
+    for name, output in outputs.items():
+        choice = {"type": "allowed_tools", "mode": "required", "tools": [{"type": name}]} if name == "local_shell" else {"type": name}
+        body = {"tools": tools, "tool_choice": choice, "parallel_tool_calls": False, "seed": 3, "temperature": 1, "max_output_tokens": 400, "input": "Go."}
+        response = ask(tiny, **body)
+        item, streamed = response["output"][-1], events_of(tiny, **body)[-1]["response"]["output"][-1]
+        assert {**item, "id": "", "call_id": ""} == {**streamed, "id": "", "call_id": ""} and item["type"] == f"{name}_call"
+        sdk = openai.types.responses.Response.model_validate(response).output[-1]
+        if name == "local_shell":
+            assert sdk.action.type == "exec" and sdk.action.env == {} and all(isinstance(word, str) for word in sdk.action.command)
+        else:
+            assert sdk.operation.type in ("create_file", "update_file", "delete_file") and isinstance(sdk.operation.path, str)
+            assert (sdk.operation.type == "delete_file") == ("diff" not in item["operation"])
+        said_back = {"type": f"{name}_call_output", **output, **({"call_id": item["call_id"]} if "call_id" in output else {"id": item["call_id"]})}
+        assert ask(tiny, tools=tools, input=[{"role": "user", "content": "Go."}, item, said_back], max_output_tokens=2)["output"]
+
+
+def test_typed_calls_of_before_as_the_template_sees_them(shows):
+    shell = {"type": "local_shell_call", "call_id": "c1", "action": {"type": "exec", "command": ["ls"], "env": {}, "timeout_ms": 5}}
+    patch = {"type": "apply_patch_call", "call_id": "c2", "operation": {"type": "delete_file", "path": "a"}}
+    done = {"type": "apply_patch_call_output", "call_id": "c2", "status": "completed"}
+    turn, result = shown(shows, shell, patch, done)
+    assert [one["function"] for one in turn["tool_calls"]] == [{"name": "local_shell", "arguments": {"command": ["ls"], "timeout_ms": 5}},
+                                                              {"name": "apply_patch", "arguments": {"type": "delete_file", "path": "a"}}]  # fmt: skip
+    assert (result["content"], result["name"]) == ("completed", "apply_patch")
+
+
 def test_calls_of_before_as_the_template_sees_them(shows):
     call = {"type": "custom_tool_call", "call_id": "c1", "name": "dial", "input": "123-45"}
     inside = {"type": "function_call", "call_id": "c2", "name": "lookup", "namespace": "mcp__docs", "arguments": "{}"}
@@ -383,6 +418,9 @@ def test_effort_is_the_templates(shows, tiny):
         ({"tools": [{"type": "namespace", "name": "a"}]}, "tools[0]"),
         ({"tools": [{"type": "namespace", "name": "a", "tools": [{"type": "namespace", "name": "b", "tools": []}]}]}, "tools[0].tools[0]"),
         ({"input": [{"type": "custom_tool_call", "call_id": "c", "name": "a"}]}, "input[0].input"),
+        ({"input": [{"type": "local_shell_call", "call_id": "c"}]}, "input[0].action"),
+        ({"input": [{"type": "apply_patch_call", "call_id": "c", "operation": "a"}]}, "input[0].operation"),
+        ({"input": [{"type": "local_shell_call_output", "output": "a"}]}, "input[0].id"),
         ({"tools": [{"type": "function"}]}, "tools[0]"),
         ({"tools": [{**WEATHER, "strict": 1}]}, "tools[0]"),
         ({"tools": [{**WEATHER, "parameters": []}]}, "tools[0]"),

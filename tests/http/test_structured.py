@@ -112,6 +112,9 @@ def test_regex_choice_and_grammars(server):
         assert re.fullmatch("(<[a-z]{1,4}>)+!+", text) and text.count("<") == text.count("!")
         [choice] = complete(server, seed=seed, guided_grammar='start: WORD ("," WORD)~0..2\nWORD: /[a-z]{1,3}/')
         assert re.fullmatch("[a-z]{1,3}(,[a-z]{1,3}){0,2}", choice["text"])
+    for name, wish in (("regex", "[ab]{3}"), ("choice", ["aab"]), ("grammar", 'start: "b"~3'), ("json", {"const": 7})):  # said twice, it is one wish
+        [choice] = complete(server, seed=1, structured_outputs={name: wish}, **{f"guided_{name}": wish})
+        assert re.fullmatch("[ab]{3}|7", choice["text"])
 
 
 def test_structural_tags(server):
@@ -227,6 +230,7 @@ def test_blanks_and_order(server, start):
     ({"grammar": "root ::= root \"a\" | other\nother ::= root"}, "recursion"),
     ({"guided_grammar": "start: missing"}, "line 1"),
     ({"structured_outputs": {"json": PERSON, "regex": "a"}}, "both"),
+    ({"structured_outputs": {"regex": "a"}, "guided_regex": "b"}, "both"),
     ({"structured_outputs": {"jsn": PERSON}}, "jsn"),
     ({"structured_outputs": {"whitespace_pattern": " "}}, "whitespace_pattern"),
     ({"response_format": {"type": "json_schema"}}, "json_schema"),

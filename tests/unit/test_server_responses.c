@@ -24,6 +24,14 @@ TEST(items_become_messages) {
          "[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"a\\u0000b\"}]}]", NULL},
         {"[{\"role\":\"assistant\",\"content\":[{\"type\":\"refusal\",\"refusal\":\"no\"}]}]",
          "[{\"role\":\"assistant\",\"content\":[{\"type\":\"refusal\",\"refusal\":\"no\"}]}]", NULL},
+        {"[{\"type\":\"local_shell_call\",\"call_id\":\"1\",\"action\":{\"type\":\"exec\",\"command\":["
+         "\"ls\"],\"env\":{}}},"
+         "{\"type\":\"local_shell_call_output\",\"id\":\"1\",\"output\":\"x\"}]",
+         "[{\"role\":\"assistant\",\"tool_calls\":[{\"id\":\"1\",\"type\":\"function\",\"function\":{"
+         "\"name\":"
+         "\"local_shell\",\"arguments\":{\"command\":[\"ls\"]}}}]},"
+         "{\"role\":\"tool\",\"tool_call_id\":\"1\",\"name\":\"local_shell\",\"content\":\"x\"}]",
+         NULL},
         {"[" THINK "," CALL("1") "," CALL("2") "]",
          "[{\"role\":\"assistant\"," THOUGHT ",\"tool_calls\":[" CALLED("1") "," CALLED("2") "]}]", NULL},
         {"[" THINK ",{\"role\":\"assistant\",\"content\":\"a\"}," CALL("1") "," THINK "]",

@@ -58,7 +58,8 @@ struct completion_request {
     bool any_order, no_blanks;     // of constrained JSON: its properties; no blanks between
     struct structured *structured; // owned: what the output has to be; NULL: anything
     struct constraint *constraint; // a reference to the same, compiled; NULL: not yet, or anything
-    // of /v1/responses: all that led to the response, a JSON list, where it is kept; else empty
+    // of /v1/responses: all that led to the response, a JSON list, where it is kept; of a compaction the user's messages; else
+    // empty
     struct buf items;
     json_t *foreign_tools;      // owned, of /v1/responses: as responses_read_tools() says; NULL: none
     struct buf repeated;        // of /v1/responses: members of the response, each behind a comma

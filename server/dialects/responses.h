@@ -6,7 +6,7 @@
 
 #define RESPONSES_PREFIX "resp_" // of ids
 
-extern const struct dialect openai_responses;
+extern const struct dialect openai_responses, openai_compaction;
 
 // How many tokens the prompt of a body has; as job_fn says (job.h).
 bool responses_count(const struct served_model *m, const char *body, size_t len, struct buf *out,
@@ -21,10 +21,24 @@ bool responses_read_items(json_t *messages, const json_t *items, size_t first, s
 void responses_repeat(struct buf *b, const struct completion_request *r, const json_t *root);
 
 void responses_write_json(struct buf *b, const json_t *v);
+void responses_write_usage(struct buf *b, const struct usage *usage); // ,"usage":{…}
 // A page of the items that led to the response `id`, of which `items` is a JSON list (responses_list.c). after: the id of
 // an item; NULL: from the first, which is the last one where `newest_first`.
 void responses_write_items(struct buf *b, const char *id, const struct buf *items, size_t limit,
                            bool newest_first, const char *after);
+
+// ---- compaction (responses_compact.c): /v1/responses/compact has the model summarise a conversation. It gives back what the
+// user said, and an item with the summary, which is no more encrypted than that: a later request has it in place of the rest.
+
+// The messages of the user among items, a new list. NULL: no memory.
+json_t *responses_users(const json_t *items);
+// Asks for a summary behind the items, and leaves out of the body what does not concern it.
+bool responses_ask_summary(json_t *root, json_t *items, struct api_error *e);
+// The text of an item's summary, a new reference. NULL: another server's.
+json_t *responses_summary(const json_t *item);
+void responses_compaction_begin(struct response *r);
+void responses_compaction(struct buf *b, const struct response *r, const struct piece *pieces,
+                          const struct usage *usage);
 
 // ---- tools (responses_tools.c)
 

@@ -198,6 +198,21 @@ static bool read_reasoning(struct item_reader *rd, const json_t *item, struct ap
     return ok || api_fail_memory(e);
 }
 
+// A summary stands where the conversation before it stood: the user tells the model.
+static bool read_compaction(struct item_reader *rd, const json_t *item, size_t i, struct api_error *e) {
+    char param[48];
+    snprintf(param, sizeof param, "input[%zu].encrypted_content", i);
+    json_t *summary = responses_summary(item);
+    rd->assistant = NULL;
+    if (!summary)
+        return api_fail(
+            e, 400, "invalid_value", param,
+            "'encrypted_content' is not of this server's /v1/responses/compact: it cannot be read.");
+    return json_array_append_new(rd->messages, json_pack("{s:s, s:o}", "role", "user", "content", summary)) ==
+               0 ||
+           api_fail_memory(e);
+}
+
 static bool read_item(struct item_reader *rd, const json_t *item, size_t i, struct api_error *e) {
     static const char *const outputs[] = {"function_call_output", "custom_tool_call_output",
                                           "local_shell_call_output", "apply_patch_call_output"};
@@ -217,6 +232,8 @@ static bool read_item(struct item_reader *rd, const json_t *item, size_t i, stru
             return read_output(rd, item, type, i, e);
     if (strcmp(type, "reasoning") == 0)
         return read_reasoning(rd, item, e);
+    if (strcmp(type, "compaction") == 0)
+        return read_compaction(rd, item, i, e);
     return api_fail(e, 400, "unsupported_parameter", param, "Items of type '%.40s' are not supported.", type);
 }
 

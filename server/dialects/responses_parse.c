@@ -28,6 +28,7 @@ static const struct field_rule item_rules[] = {
     READ("namespace", ITEM),
     READ("output", ITEM),
     READ("action", ITEM),
+    READ("encrypted_content", ITEM),
     READ("operation", ITEM),
     HARMLESS("caller", ITEM, LABEL),
     HARMLESS("created_by", ITEM, LABEL),
@@ -321,8 +322,9 @@ static json_t *read_as_chat(const struct served_model *m, json_t *root, const js
     return NULL;
 }
 
-// Reads a body but for whether it leaves room for an output. *r needs freeing, also on failure.
-static bool read_body(struct completion_request *r, const struct served_model *m, json_t *root,
+// Reads a body but for whether it leaves room for an output; `compacts`: that is a summary of the items. *r needs freeing, also
+// on failure.
+static bool read_body(struct completion_request *r, const struct served_model *m, json_t *root, bool compacts,
                       struct api_error *e) {
     uint8_t tenant[SHA256_BYTES];
     size_t first = 0;
@@ -331,7 +333,11 @@ static bool read_body(struct completion_request *r, const struct served_model *m
     *r = openai_defaults(m);
     if (!root || !fields_refuse(root, &api.names, e) || !check_store(m, root, &keep, e))
         return false;
-    json_t *items = read_items(m, tenant, root, &first, e);
+    json_t *items = read_items(m, tenant, root, &first, e), *users = compacts ? responses_users(items) : NULL;
+    if (items && compacts && !responses_ask_summary(root, items, e)) {
+        json_decref(items);
+        items = NULL;
+    }
     json_t *foreign = NULL, *chat = items ? read_as_chat(m, root, items, first, &foreign, e) : NULL;
     bool ok = chat && openai_chat_read(r, m, chat, foreign, e);
     structured_name(r, "text.format");
@@ -341,8 +347,9 @@ static bool read_body(struct completion_request *r, const struct served_model *m
         responses_repeat(&r->repeated, r, root);
         buf_str(&r->repeated, keep ? ",\"store\":true" : ",\"store\":false");
     }
-    if (ok && keep)
-        responses_write_json(&r->items, items);
+    if (ok && (keep || compacts))
+        responses_write_json(&r->items, compacts ? users : items);
+    json_decref(users);
     json_decref(items);
     if (!ok && chat && strncmp(e->param, "messages", strlen("messages")) == 0)
         snprintf(e->param, sizeof e->param, "input");
@@ -353,8 +360,16 @@ static bool read_body(struct completion_request *r, const struct served_model *m
 static bool parse_body(struct completion_request *r, const struct served_model *m, const char *body,
                        size_t len, struct api_error *e) {
     json_t *root = body_load(body, len, e);
-    bool ok =
-        read_body(r, m, root, e) && openai_check_room(m, r->max_tokens, r->base.prompts[0].len, "input", e);
+    bool ok = read_body(r, m, root, false, e) &&
+              openai_check_room(m, r->max_tokens, r->base.prompts[0].len, "input", e);
+    return openai_parse_end(r, m, root, &api, ok, e);
+}
+
+static bool parse_compaction(struct completion_request *r, const struct served_model *m, const char *body,
+                             size_t len, struct api_error *e) {
+    json_t *root = body_load(body, len, e);
+    bool ok = read_body(r, m, root, true, e) &&
+              openai_check_room(m, r->max_tokens, r->base.prompts[0].len, "input", e);
     return openai_parse_end(r, m, root, &api, ok, e);
 }
 
@@ -364,7 +379,7 @@ bool responses_count(const struct served_model *m, const char *body, size_t len,
     json_t *root = body_load(body, len, e);
     bool ok = field_get(root, "previous_response_id") // a job does not know its owner
                   ? api_fail(e, 400, "unsupported_parameter", "previous_response_id", "Send the whole input.")
-                  : read_body(&r, m, root, e);
+                  : read_body(&r, m, root, false, e);
     ok = openai_parse_end(&r, m, root, &api, ok, e);
     memcpy(ignored, r.base.ignored, IGNORED_SIZE);
     if (ok) {
@@ -389,4 +404,17 @@ const struct dialect openai_responses = {
     .done = responses_done,
     .fail = responses_fail,
     .whole = responses_whole,
+};
+
+const struct dialect openai_compaction = {
+    .id_prefix = RESPONSES_PREFIX,
+    .form = &openai_form,
+    .parse = parse_compaction,
+    .content_logprobs = true,
+    .begin = responses_compaction_begin,
+    .logprob = openai_chat_logprob,
+    .prompt_logprob = openai_prompt_logprob,
+    .done = openai_done,
+    .fail = openai_fail,
+    .whole = responses_compaction,
 };

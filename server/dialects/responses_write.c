@@ -338,6 +338,16 @@ static void end_output(const struct responses_writer *w) {
 
 // ---- the response
 
+void responses_write_usage(struct buf *b, const struct usage *usage) {
+    buf_fmt(b,
+            ",\"usage\":{\"input_tokens\":%lld,\"input_tokens_details\":{\"cached_tokens\":%lld,"
+            "\"cache_write_tokens\":0},\"output_tokens\":%lld,",
+            (long long)usage->prompt, (long long)usage->cached, (long long)usage->completion);
+    buf_fmt(b, "\"output_tokens_details\":{\"reasoning_tokens\":%lld},\"total_tokens\":%lld}",
+            (long long)(usage->reasoning > 0 ? usage->reasoning : 0),
+            (long long)(usage->prompt + usage->completion));
+}
+
 // `usage` NULL: it goes on, or (e) it has failed.
 static void write_response(struct buf *b, const struct response *r, const struct usage *usage,
                            const struct api_error *e) {
@@ -364,13 +374,7 @@ static void write_response(struct buf *b, const struct response *r, const struct
     append_buf(b, &s->output);
     buf_char(b, ']');
     if (usage) {
-        buf_fmt(b,
-                ",\"usage\":{\"input_tokens\":%lld,\"input_tokens_details\":{\"cached_tokens\":%lld,"
-                "\"cache_write_tokens\":0},\"output_tokens\":%lld,",
-                (long long)usage->prompt, (long long)usage->cached, (long long)usage->completion);
-        buf_fmt(b, "\"output_tokens_details\":{\"reasoning_tokens\":%lld},\"total_tokens\":%lld}",
-                (long long)(usage->reasoning > 0 ? usage->reasoning : 0),
-                (long long)(usage->prompt + usage->completion));
+        responses_write_usage(b, usage);
         if (r->request->timings)
             openai_write_timings(b, &r->timings);
     }

@@ -72,6 +72,7 @@ BODIES = {
     "/v1/models": "ListModelsResponse",
     "/v1/responses": "Response",
     "/v1/responses/input_tokens": "TokenCountsResource",
+    "/v1/responses/compact": "CompactResource",
 }
 CHUNKS = {"/v1/chat/completions": "CreateChatCompletionStreamResponse"}
 

@@ -31,6 +31,7 @@ ROWS = [
     (RESPONSES_INPUT, "    if (!text.len)\n", "    if (true)\n", "test_server_responses"),  # a summary stands beside the reasoning
     (RESPONSES_INPUT, "    rd->assistant = NULL;\n    if (json_array_append_new(rd->messages, message) != 0 ||", "    if (json_array_append_new(rd->messages, message) != 0 ||",
             "test_server_responses"),  # a call after a tool's output is before it
+    ("server/dialects/responses_compact.c", "    if (!text || strncmp(text, mark, strlen(mark)) != 0)", "    if (!text)", "test_server_responses"),  # what another server encrypted is read as text
     ("server/dialects/responses_tools.c", "        if (has_type(value, \"exec\"))", "        if (false)", "test_server_responses"),  # the model sees a member that is no argument
     (RESPONSES_WRITE, "    if (s->open != kind) {\n        close_item", "    if (s->open == ITEM_NONE) {\n        close_item", "test_server_responses"),  # text is reasoning
     (RESPONSES_WRITE, "    if (w->s->num_items == 0)\n", "    if (false)\n", "test_server_responses"),  # no item of an empty output

@@ -52,6 +52,11 @@ TEST(items_become_messages) {
         {"[{\"type\":\"reasoning\",\"summary\":[{\"text\":\"t\"}]}]",
          "[{\"role\":\"assistant\",\"reasoning_content\":\"t\",\"reasoning\":\"t\",\"thinking\":\"t\"}]",
          NULL},
+        {"[{\"type\":\"compaction\",\"encrypted_content\":\"quire-summary:a\"}]",
+         "[{\"role\":\"user\",\"content\":\"A summary of our conversation so far, which you "
+         "wrote:\\n\\na\"}]",
+         NULL},
+        {"[{\"type\":\"compaction\",\"encrypted_content\":\"gAAA\"}]", NULL, "input[0].encrypted_content"},
         {"[{}]", NULL, "input[0].role"},
         {"[null]", NULL, "input[0]"},
         {"[{\"type\":3}]", NULL, "input[0]"},

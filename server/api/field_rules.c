@@ -2,6 +2,7 @@
 #include "field_table.h"
 
 #include "messages.h"
+#include "sampling_fields.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -76,8 +77,10 @@ bool fields_add_effort(char *list, const struct served_model *m, const json_t *e
 }
 
 void fields_inside_options(char *list, const struct served_model *m, const json_t *root) {
-    fields_add_ignored(list, m, json_object_get(root, "stream_options"), field_rules, OPENAI_STREAM_OPTIONS,
-                       "stream_options.");
+    if (fields_add_ignored(list, m, json_object_get(root, "stream_options"), field_rules,
+                           OPENAI_STREAM_OPTIONS, "stream_options.") &&
+        !sampling_knows_stages(json_object_get(root, "samplers")))
+        ignored_add(list, "", "samplers");
 }
 
 void fields_inside_messages(char *list, const struct served_model *m, const json_t *root) {

@@ -329,6 +329,84 @@ static bool read_breakers(struct completion_request *r, const struct served_mode
     return ok;
 }
 
+// ---- llama-server's list of the stages that are on
+
+enum {
+    PENALTIES = 1,
+    DRY = 2,
+    N_SIGMA = 4,
+    TOP_K = 8,
+    TYPICAL = 16,
+    TOP_P = 32,
+    MIN_P = 64,
+    XTC = 128,
+    TEMPERATURE = 256
+};
+
+// 0: a stage that is unknown here.
+static unsigned stage_of(const char *name) {
+    static const struct {
+        const char *name;
+        unsigned stage;
+    } stages[] = {{"penalties", PENALTIES},
+                  {"dry", DRY},
+                  {"top_n_sigma", N_SIGMA},
+                  {"top_k", TOP_K},
+                  {"typ_p", TYPICAL},
+                  {"typical_p", TYPICAL},
+                  {"top_p", TOP_P},
+                  {"min_p", MIN_P},
+                  {"xtc", XTC},
+                  {"temperature", TEMPERATURE}};
+    for (size_t i = 0; i < sizeof stages / sizeof *stages; i++)
+        if (strcmp(name, stages[i].name) == 0)
+            return stages[i].stage;
+    return 0;
+}
+
+bool sampling_knows_stages(const json_t *samplers) {
+    bool known = true;
+    for (size_t i = 0; i < json_array_size(samplers); i++) {
+        const char *name = json_name(json_array_get(samplers, i));
+        known &= name && stage_of(name);
+    }
+    return known;
+}
+
+// Turns the stages off that the list leaves out. Their order is always ours.
+static bool read_stages(struct completion_request *r, const json_t *root, struct api_error *e) {
+    const json_t *list = field_get(root, "samplers");
+    struct sampling_params *s = &r->sampling;
+    unsigned on = 0;
+    if (!list || (json_is_string(list) && json_string_length(list) == 0) ||
+        (json_is_object(list) && json_object_size(list) == 0))
+        return true;
+    if (!json_is_array(list))
+        return api_fail(e, 400, "invalid_type", "samplers", "'samplers' must be a list of names.");
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const char *name = json_name(json_array_get(list, i));
+        if (!name)
+            return api_fail(e, 400, "invalid_type", "samplers", "'samplers' must be a list of names.");
+        on |= stage_of(name);
+    }
+    if (!(on & PENALTIES)) {
+        s->repetition_penalty = 1;
+        s->frequency_penalty = s->presence_penalty = 0;
+    }
+    if (!(on & TEMPERATURE)) {
+        s->temperature = 1;
+        s->dynatemp_range = 0;
+    }
+    r->history.dry_multiplier = on & DRY ? r->history.dry_multiplier : 0;
+    s->top_n_sigma = on & N_SIGMA ? s->top_n_sigma : 0;
+    s->top_k = on & TOP_K ? s->top_k : 0;
+    s->typical_p = on & TYPICAL ? s->typical_p : 1;
+    s->top_p = on & TOP_P ? s->top_p : 1;
+    s->min_p = on & MIN_P ? s->min_p : 0;
+    s->xtc_probability = on & XTC ? s->xtc_probability : 0;
+    return true;
+}
+
 // Mirostat is on where it has a tau.
 static bool read_mirostat(struct completion_request *r, struct api_error *e) {
     if (r->mirostat == 1)
@@ -341,7 +419,7 @@ static bool read_mirostat(struct completion_request *r, struct api_error *e) {
 
 bool sampling_read(struct completion_request *r, const struct served_model *m, const json_t *root,
                    struct api_error *e) {
-    return read_truncation(r, m, root, e) && read_prompt_logprobs(r, root, e) &&
+    return read_stages(r, root, e) && read_truncation(r, m, root, e) && read_prompt_logprobs(r, root, e) &&
            read_logprob_ids(r, m, root, e) && read_allowed(r, m, root, e) && read_bad_words(r, m, root, e) &&
            read_breakers(r, m, root, e) && read_mirostat(r, e);
 }

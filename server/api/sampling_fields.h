@@ -7,6 +7,8 @@ extern const struct sampling_params sampling_plain; // of a request that says no
 // Reads into out what an operator or a model may say for all requests. strict: nothing else may be in the object.
 bool sampling_read_defaults(struct sampling_params *out, const json_t *object, bool strict,
                             struct api_error *e);
+// Whether all names of llama-server's list of samplers are of stages that there are here.
+bool sampling_knows_stages(const json_t *samplers);
 bool sampling_read(struct completion_request *r, const struct served_model *m, const json_t *root,
                    struct api_error *e);
 // Cuts a prompt to what truncate_prompt_tokens keeps.

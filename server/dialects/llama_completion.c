@@ -328,11 +328,13 @@ static void write_part(struct buf *b, const struct response *r, const struct pie
         write_list(b, "completion_probabilities", &l->tops);
 }
 
-static void write_settings(struct buf *b, const struct completion_request *r) {
+static void write_settings(struct buf *b, const struct completion_request *r, int context) {
     const struct sampling_params *s = &r->sampling;
     int limit = r->max_tokens == INT_MAX ? -1 : r->max_tokens;
-    buf_fmt(b, ",\"generation_settings\":{\"seed\":%lld,\"n_predict\":%d,\"max_tokens\":%d,\"stream\":%s",
-            r->has_seed ? (long long)r->seed : -1, limit, limit, r->stream ? "true" : "false");
+    buf_fmt(b,
+            ",\"generation_settings\":{\"n_ctx\":%d,\"seed\":%lld,\"n_predict\":%d,\"max_tokens\":%d,"
+            "\"stream\":%s",
+            context, r->has_seed ? (long long)r->seed : -1, limit, limit, r->stream ? "true" : "false");
     buf_fmt(b, ",\"temperature\":%.9g,\"top_k\":%d,\"top_p\":%.9g,\"min_p\":%.9g", (double)s->temperature,
             s->top_k, (double)s->top_p, (double)s->min_p);
     buf_fmt(b, ",\"repeat_penalty\":%.9g,\"presence_penalty\":%.9g,\"frequency_penalty\":%.9g",
@@ -370,14 +372,17 @@ static void write_end(struct buf *b, const struct response *r, const struct piec
     bool truncated = p->finish == FINISH_LENGTH && p->num_tokens < r->request->max_tokens; // by the context
     buf_lit(b, ",\"model\":");
     json_quote(b, r->request->base.model, strlen(r->request->base.model));
-    write_settings(b, r->request);
+    write_settings(b, r->request, r->model->max_model_len);
     buf_lit(b, ",\"prompt\":\"");
     for (size_t i = 0; i < prompt->len; i++) {
         const char *text = openai_token_text(r->model->tokenizer, prompt->ids[i], &len);
         json_escape(b, text, len);
     }
-    buf_fmt(b, "\",\"has_new_line\":%s,\"truncated\":%s,\"stop_type\":\"%s\",\"stopping_word\":",
-            p->has_new_line ? "true" : "false", truncated ? "true" : "false", end);
+    buf_fmt(b,
+            "\",\"has_new_line\":%s,\"truncated\":%s,\"stop_type\":\"%s\",\"tokens_cached\":%zu,\"stopping_"
+            "word\":",
+            p->has_new_line ? "true" : "false", truncated ? "true" : "false", end,
+            prompt->len + (size_t)p->num_tokens);
     json_quote(b, p->stop ? p->stop : "", p->stop_len);
     struct timings t = r->timings;
     t.cached = p->num_cached;

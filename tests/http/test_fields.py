@@ -29,7 +29,8 @@ PATHS = BODIES | PARTS_OF_IT
 MEMBERS = ("message", "part", "stream_options", "embeddings", "rerank", "score")
 # test_anthropic.py, test_ollama.py
 OTHERS = ("anthropic", "turn", "block", "tool", "ollama_chat", "ollama_generate", "ollama_embed", "ollama_options", "ollama_message")
-OWN = {"item": ["EasyInputMessage", "OutputMessage", "FunctionToolCall", "CustomToolCall", "FunctionCallOutputItemParam", "ReasoningItem"], "option": ["Reasoning", "ResponseTextParam"],
+OWN = {"item": ["EasyInputMessage", "OutputMessage", "FunctionToolCall", "CustomToolCall", "FunctionCallOutputItemParam", "ReasoningItem", "LocalShellToolCall", "ApplyPatchToolCall",
+                "CompactionBody"], "option": ["Reasoning", "ResponseTextParam"],
        "item part": ["InputTextContent", "OutputTextContent", "RefusalContent", "ReasoningTextContent"]}  # members of objects that OpenAI's schema names
 HEADER = "x-quire-ignored"
 UNLIKELY = {"x": 1}  # no field takes it, and it asks for something

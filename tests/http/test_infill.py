@@ -135,3 +135,45 @@ def test_of_no_such_model(server):
     for path, body, param in (("/infill", ASKED, "input_suffix"), ("/v1/completions", {"prompt": "a", "suffix": "b"}, "suffix")):
         error = check_error(server.post(path, body), 400, param, code="unsupported_parameter")
         assert "does not fill in the middle" in error["message"]
+
+
+# The editors' plugins send and read this: ggml-org/llama.vim a1c8e6e4, autoload/llama.vim; ggml-org/llama.vscode 3938fb35,
+# src/llama-server.ts and src/statusbar.ts. The texts are ours.
+TIMES = [f"timings/{what}" for kind in ("prompt", "predicted") for what in (f"{kind}_n", f"{kind}_ms", f"{kind}_per_token_ms", f"{kind}_per_second")]
+RING = [{"text": "int one();\n", "time": [12, 345678], "filename": "one.h"}, {"text": "int two();\n", "filename": "two.h"}]
+VIM_WARM_UP = {"id_slot": 0, "input_prefix": "", "input_suffix": "", "input_extra": RING, "prompt": "", "n_predict": 0, "temperature": 0.0, "samplers": [],
+               "stream": False, "cache_prompt": True, "t_max_prompt_ms": 1, "t_max_predict_ms": 1, "response_fields": [""]}  # fmt: skip
+VIM = {"id_slot": 0, "input_prefix": "int three() {\n", "input_suffix": "\n}\n", "input_extra": RING, "prompt": "    return", "n_predict": 12, "stop": [],
+       "n_indent": 4, "top_k": 40, "top_p": 0.90, "samplers": ["top_k", "top_p", "infill"], "stream": False, "cache_prompt": True, "t_max_prompt_ms": 500,
+       "t_max_predict_ms": 250, "response_fields": ["content", *TIMES, "truncated", "tokens_cached"]}  # fmt: skip
+VSCODE = {"id_slot": 0, "input_prefix": "int three() {\n", "input_suffix": "\n}\n", "input_extra": RING, "prompt": "    return", "n_predict": 12, "n_cmpl": 3,
+          "top_k": 40, "top_p": 0.99, "stream": False, "samplers": ["top_k", "top_p", "infill"], "cache_prompt": True, "n_indent": 4, "t_max_prompt_ms": 500,
+          "t_max_predict_ms": 2500}  # fmt: skip
+VSCODE_WARM_UP = {"id_slot": 0, "input_prefix": "a", "input_suffix": "b", "input_extra": RING, "prompt": "c", "n_predict": 0, "samplers": [], "cache_prompt": True,
+                  "t_max_prompt_ms": 500, "t_max_predict_ms": 1}  # fmt: skip
+
+
+def test_editors(serve):
+    server = serve(QWEN)
+    for body in (VIM_WARM_UP, VSCODE_WARM_UP):
+        reply = server.post("/infill", body)
+        assert reply.status == 200 and reply.json().get("content", "") == "", reply
+    reply = server.post("/infill", VIM)
+    assert reply.header("x-quire-ignored") == "n_indent, t_max_prompt_ms, t_max_predict_ms, samplers"
+    got = reply.json()
+    assert set(got) == set(VIM["response_fields"]) and got["truncated"] is False and got["timings/predicted_n"] == 12
+    assert got["tokens_cached"] == server.post("/infill", {**VIM, "response_fields": ["tokens_evaluated"]}).json()["tokens_evaluated"] + 12
+    three = server.post("/infill", VSCODE).json()
+    for one in three:
+        assert isinstance(one["content"], str) and one["tokens_cached"] > 12 and one["generation_settings"]["n_ctx"] > 0
+        assert {"prompt_n", "prompt_ms", "prompt_per_second", "predicted_n", "predicted_ms", "predicted_per_second"} <= set(one["timings"])
+    assert len(three) == 3
+
+
+def test_stages_that_are_off(server):
+    """`samplers` turns off what it leaves out."""
+    body = {"prompt": "Once", "n_predict": 4, "top_k": 2, "top_p": 0.5, "min_p": 0.2, "temperature": 0.3, "repeat_penalty": 1.5}
+    settings = server.post("/completion", {**body, "samplers": ["top_k", "min_p"]}).json()["generation_settings"]
+    assert settings | {"top_k": 2, "top_p": 1, "temperature": 1, "repeat_penalty": 1} == settings and settings["min_p"] > 0.1
+    assert server.post("/completion", {**body, "samplers": []}).json()["generation_settings"]["top_k"] == 0
+    check_error(server.post("/completion", {**body, "samplers": "kt"}), 400, "samplers")

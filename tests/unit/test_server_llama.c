@@ -202,7 +202,8 @@ TEST(chunks) {
     n = sse_read(&out, text, sizeof text - 1);
     text[n] = '\0';
     assert_non_null(strstr(text, "\"content\":\"\",\"tokens\":[],\"stop\":true"));
-    assert_non_null(strstr(text, "\"truncated\":false,\"stop_type\":\"limit\",\"stopping_word\":\"\""));
+    assert_non_null(strstr(
+        text, "\"truncated\":false,\"stop_type\":\"limit\",\"tokens_cached\":11,\"stopping_word\":\"\""));
     p.num_tokens = 8; // the context left no more
     p.len = 0;
     logprobs_clear(&l);
@@ -218,7 +219,8 @@ TEST(chunks) {
     llama_completion.piece(&out, &r, &p, NULL);
     n = sse_read(&out, text, sizeof text - 1);
     text[n] = '\0';
-    assert_non_null(strstr(text, "\"truncated\":false,\"stop_type\":\"word\",\"stopping_word\":\"xy\""));
+    assert_non_null(strstr(
+        text, "\"truncated\":false,\"stop_type\":\"word\",\"tokens_cached\":10,\"stopping_word\":\"xy\""));
     logprobs_free(&l);
     sse_free(&out);
     completion_request_free(&c);

@@ -40,6 +40,12 @@ struct served_model {
     struct chat_template *tool_chat;
     char *tool_source;
     const struct output_format *format; // of its output; NULL: it is text
+    enum tools_fallback {
+        TOOLS_REFUSED,
+        TOOLS_IGNORED,
+        TOOLS_GENERIC
+    } tools_fallback;   // of a template without
+    bool generic_tools; // described in words: the template knows none, or nobody knows how it has them called
     token_id format_tokens[MAX_FORMAT_TOKENS];
     int num_format_tokens;
     struct constraint_cache *constraints; // of outputs; thread-safe

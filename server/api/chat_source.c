@@ -70,19 +70,6 @@ enum status chat_open(struct served_model *m, const char *path, struct err *err)
     return path || !m->chat || err->code ? err->code : open_tool_template(m, err);
 }
 
-enum status chat_set_format(struct served_model *m, const char *name, struct err *err) {
-    m->format = NULL;
-    if (!name && m->tool_source)
-        m->format = output_format_of(m->tool_source);
-    if (!name && !m->format && m->chat)
-        m->format = output_format_of(m->template_source);
-    else if (name && strcmp(name, "none") != 0 && !(m->format = output_format_named(name)))
-        return err_set(err, STATUS_INVALID, "--tool-call-parser %.40s is not known: none, %s", name,
-                       output_format_names());
-    m->num_format_tokens = m->format ? output_format_tokens(m->format, m->tokenizer, m->format_tokens) : 0;
-    return STATUS_OK;
-}
-
 void chat_close(struct served_model *m) {
     chat_template_free(m->chat);
     chat_template_free(m->tool_chat);
@@ -128,6 +115,42 @@ const char *chat_effort_variable(const struct served_model *m) {
                                                                 : chat_thinking_variable(m);
 }
 
-bool chat_reads_tools(const struct served_model *m) {
+static bool reads_tools(const struct served_model *m) {
     return m->chat && (m->tool_chat || chat_template_uses(m, "tools"));
+}
+
+static bool writes_calls(const struct served_model *m) {
+    return m->format && (m->format->syntax != CALLS_NONE || m->format->harmony);
+}
+
+// By name a format has to be the one in which generic tools are called; else the template says how reasoning is marked.
+static void choose_generic(struct served_model *m, const char *name) {
+    const struct output_format *hermes = output_format_named("hermes"),
+                               *generic = output_format_named("generic"), *f = m->format;
+    bool knows = reads_tools(m) && writes_calls(m);
+    if (m->tools_fallback != TOOLS_GENERIC || !m->chat || knows || (name && f != hermes && f != generic))
+        return;
+    bool thinks = f && f->think_open;
+    if (thinks && strcmp(f->think_open, hermes->think_open) != 0)
+        return;
+    m->generic_tools = true;
+    m->format = thinks ? hermes : generic;
+}
+
+bool chat_calls_tools(const struct served_model *m) {
+    return writes_calls(m) && (m->generic_tools || reads_tools(m));
+}
+
+enum status chat_set_format(struct served_model *m, const char *name, struct err *err) {
+    m->format = NULL;
+    if (!name && m->tool_source)
+        m->format = output_format_of(m->tool_source);
+    if (!name && !m->format && m->chat)
+        m->format = output_format_of(m->template_source);
+    else if (name && strcmp(name, "none") != 0 && !(m->format = output_format_named(name)))
+        return err_set(err, STATUS_INVALID, "--tool-call-parser %.40s is not known: none, %s", name,
+                       output_format_names());
+    choose_generic(m, name);
+    m->num_format_tokens = m->format ? output_format_tokens(m->format, m->tokenizer, m->format_tokens) : 0;
+    return STATUS_OK;
 }

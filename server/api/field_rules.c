@@ -76,6 +76,12 @@ bool fields_add_effort(char *list, const struct served_model *m, const json_t *e
     return !word || strcmp(word, "none") == 0 || chat_effort_variable(m) || ignored_add(list, "", name);
 }
 
+bool fields_add_tools(char *list, const struct served_model *m, const json_t *root) {
+    bool left_out = m->tools_fallback == TOOLS_IGNORED && !chat_calls_tools(m);
+    return !left_out || json_array_size(json_object_get(root, "tools")) == 0 ||
+           ignored_add(list, "", "tools");
+}
+
 void fields_inside_options(char *list, const struct served_model *m, const json_t *root) {
     if (fields_add_ignored(list, m, json_object_get(root, "stream_options"), field_rules,
                            OPENAI_STREAM_OPTIONS, "stream_options.") &&
@@ -97,6 +103,7 @@ void fields_inside_messages(char *list, const struct served_model *m, const json
 
 void fields_inside_chat(char *list, const struct served_model *m, const json_t *root) {
     fields_add_effort(list, m, json_object_get(root, "reasoning_effort"), "reasoning_effort");
+    fields_add_tools(list, m, root);
     fields_inside_options(list, m, root);
     fields_inside_messages(list, m, root);
 }

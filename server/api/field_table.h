@@ -56,6 +56,8 @@ bool fields_refuse(const json_t *root, const struct field_names *names, struct a
 bool fields_tell_ignored(char *list, const struct served_model *m, const json_t *root,
                          const struct field_names *names, bool ok, struct api_error *e);
 
+// Adds `tools` where the model gets none of them, since its template knows none. False: the list is full.
+bool fields_add_tools(char *list, const struct served_model *m, const json_t *root);
 // For inside(). Adds the names of an object that have no effect, each behind `in`. False: the list is full.
 bool fields_add_ignored(char *list, const struct served_model *m, const json_t *object,
                         const struct field_rule *rules, unsigned where, const char *in);

@@ -133,6 +133,9 @@ static void describe_model(struct app *app, const struct engine_info *info) {
                                        .constraints = constraint_cache_new(vocabulary, MAX_CONSTRAINT_BYTES),
                                        .max_blanks = c->max_blanks,
                                        .reasoning_budget = c->reasoning_budget,
+                                       .tools_fallback = *c->tools_fallback == 'g'   ? TOOLS_GENERIC
+                                                         : *c->tools_fallback == 'i' ? TOOLS_IGNORED
+                                                                                     : TOOLS_REFUSED,
                                        .has_priorities = strcmp(c->policy, "priority") == 0,
                                        .strict_fields = c->strict_fields};
 }

@@ -87,7 +87,7 @@ static bool add_wishes(char *list, const struct served_model *m, const json_t *r
 static void find_ignored_inside(char *list, const struct served_model *m, const json_t *root) {
     const json_t *system = json_object_get(root, "system"), *tools = json_object_get(root, "tools"),
                  *messages = json_object_get(root, "messages");
-    bool room = add_wishes(list, m, root);
+    bool room = add_wishes(list, m, root) && fields_add_tools(list, m, root);
     for (size_t i = 0; i < json_array_size(system) && room; i++)
         room = fields_add_ignored(list, m, json_array_get(system, i), rules, BLOCK, "system[].");
     for (size_t i = 0; i < json_array_size(tools) && room; i++) {

@@ -109,6 +109,7 @@ static void find_ignored_inside(char *list, const struct served_model *m, const 
     const json_t *messages = json_object_get(root, "messages");
     bool room = true;
     find_ignored_options(list, m, root);
+    fields_add_tools(list, m, root);
     for (size_t i = 0; i < json_array_size(messages) && room; i++)
         room = fields_add_ignored(list, m, json_array_get(messages, i), rules, OLLAMA_MESSAGE, "messages[].");
 }

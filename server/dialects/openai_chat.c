@@ -1,7 +1,7 @@
 // /v1/chat/completions: messages in, a message out.
 #include "openai.h"
 
-#include "api/messages.h"
+#include "api/generic_tools.h"
 #include "api/sampling_fields.h"
 #include "api/structured.h"
 
@@ -113,7 +113,7 @@ static bool read_body(struct completion_request *r, struct chat_request *own, co
     if (!read_prediction(r, m, root, e))
         return false;
     bool ok = (api != &completes || (chat_read_tools(r, m, root, e) && structured_read(r, m, root, e))) &&
-              read_reasoning(r, m, own, root, e);
+              read_reasoning(r, m, own, root, e) && generic_tools_rewrite(root, m, e);
     if (!ok && r->functions)
         chat_name_functions(e);
     return ok;

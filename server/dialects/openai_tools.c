@@ -146,13 +146,14 @@ bool chat_read_tools(struct completion_request *r, const struct served_model *m,
         return false;
     if (!any || !wanted)
         return true;
-    if (!chat_reads_tools(m))
-        return api_fail(e, 400, "unsupported_parameter", "tools",
-                        "The model's chat template does not know tools.");
-    if (!m->format || (m->format->syntax == CALLS_NONE && !m->format->harmony))
-        return api_fail(
-            e, 400, "unsupported_parameter", "tools",
-            "How this model writes calls is not known; start the server with --tool-call-parser.");
+    bool known = chat_calls_tools(m);
+    if (!known && m->tools_fallback == TOOLS_IGNORED && !r->must_call)
+        return true;
+    if (!known)
+        return api_fail(e, 400, "unsupported_parameter", r->must_call ? "tool_choice" : "tools",
+                        "The model's chat template does not know tools, or how it has them called is not "
+                        "known: start the "
+                        "server with --tool-call-parser, or with --tools-fallback generic.");
     r->tools = json_incref(tools);
     return true;
 }

@@ -55,7 +55,7 @@ static const struct field_rule item_rules[] = {
 static bool add_wishes(char *list, const struct served_model *m, const json_t *root) {
     const char *verbosity = json_name(json_object_get(json_object_get(root, "text"), "verbosity"));
     const json_t *tools = json_object_get(root, "tools");
-    bool room = true;
+    bool room = fields_add_tools(list, m, root);
     for (size_t i = 0; i < json_array_size(tools) && room; i++) {
         const char *type = json_name(json_object_get(json_array_get(tools, i), "type"));
         room = !type || !responses_tool_is_hosted(type) || ignored_add(list, "tools.", type);

@@ -77,8 +77,7 @@ static void write_capabilities(struct buf *b, const struct served_model *m) {
                                           : ",\"capabilities\":[\"completion\"");
     if (tokenizer_fim(m->tokenizer))
         buf_lit(b, ",\"insert\"");
-    if (m->chat && chat_template_uses(m, "tools") && m->format &&
-        (m->format->syntax != CALLS_NONE || m->format->harmony))
+    if (chat_calls_tools(m))
         buf_lit(b, ",\"tools\"");
     if (rewrite_can_reason(m))
         buf_lit(b, ",\"thinking\"");

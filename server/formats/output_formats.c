@@ -179,6 +179,10 @@ static const struct output_format formats[] = {
      .bare = true,
      .section_open = "<|python_start|>",
      .section_close = "<|python_end|>"},
+    {.name = "generic",
+     .syntax = CALLS_JSON,
+     .call_open = "<tool_call>",
+     .call_close = "</tool_call>"},                             // told in words
     {.name = "think", .hints = {"<think>", "</think>"}, THINK}, // reasoning alone
 };
 enum { NUM_FORMATS = sizeof formats / sizeof *formats };
@@ -220,7 +224,7 @@ const struct output_format *output_format_at(int i) { return i < NUM_FORMATS ? &
 
 const struct output_format *output_format_of(const char *chat_template) {
     for (int i = 0; chat_template && i < NUM_FORMATS; i++) {
-        bool all = true;
+        bool all = formats[i].hints[0] != NULL;
         for (int k = 0; k < 3 && formats[i].hints[k]; k++)
             all &= strstr(chat_template, formats[i].hints[k]) != NULL;
         if (all)

@@ -56,7 +56,7 @@ struct config {
     uint64_t seed;
     char *generation_config, *override_generation_config;
     char *otlp_traces_endpoint;
-    char *record, *trace, *chat_template, *tool_call_parser;
+    char *record, *trace, *chat_template, *tool_call_parser, *tools_fallback;
     // lifecycle
     double drain_timeout, watchdog_timeout; // s
     double target_itl;                      // ms; 0: none

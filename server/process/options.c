@@ -86,6 +86,11 @@ const struct option options[] = {
     {"tool-call-parser", SERVE | CHAT, GROUP_MODEL, OPT_STR, AT(tool_call_parser), "NAME",
      .help = "Read tool calls and reasoning in this format. none reads neither.",
      .shown = "from the chat template"},
+    {"tools-fallback", SERVE, GROUP_MODEL, OPT_CHOICE, AT(tools_fallback), "generic|ignore|refuse",
+     .help = "Where the chat template knows no tools, describe them in a message (generic), leave them out "
+             "and tell so "
+             "(ignore), or refuse the request.",
+     .preset = "generic"},
     {"reasoning-budget", SERVE, GROUP_MODEL, OPT_INT, AT(reasoning_budget), "N",
      .help = "End reasoning after N tokens unless the request sets its own budget.", .preset = "-1",
      .shown = "no limit", .min = -1, .max = INT_TOP},

@@ -169,7 +169,7 @@ def test_a_template_by_name(start, chat):
 def test_template_of_a_file(start, tmp_path):
     path = tmp_path / "t.jinja"
     path.write_text("{% for m in messages %}{% if m.role == 'tool' %}{{ raise_exception('no tools here') }}{% endif %}{{ m.content }}{% endfor %}")
-    server = start("--chat-template", str(path))
+    server = start("--chat-template", str(path), "--tools-fallback", "refuse")
     golden = goldens.cases()[0]
     answer = whole(server, [{"role": "user", "content": golden["prompt"]}], max_tokens=20)
     assert content(answer) == goldens.expected(0, 20)

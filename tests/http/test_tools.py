@@ -173,7 +173,8 @@ def test_refusals(tiny, fields, param):
     check_error(ask(tiny, **fields), 400, param)
 
 
-def test_template_without_tools(chat):
+def test_template_without_tools(start, chatml):
+    chat = start("--tools-fallback", "refuse", model=chatml)
     check_error(ask(chat), 400, "tools", code="unsupported_parameter")
     assert ask(chat, tool_choice="none").status == 200
 

@@ -1,5 +1,6 @@
 // Requests of /v1/completions: every field, its range, and what is refused. A tokenizer of bytes stands in.
 #include "../tools/fake_service.c"
+#include "api/generic_tools.h"
 #include "dialects/openai.h"
 #include "harness.h"
 #include "requests/seed.h"
@@ -451,6 +452,39 @@ TEST(logprob_lists) {
     assert_string_equal(buf_cstr(&l.tops), "{\"\xef\xbf\xbd\":-0.5,\"a\":-1,\"c\":-3},{\"\xef\xbf\xbd\":-2}");
     assert_string_equal(buf_cstr(&l.offsets), "0,1");
     logprobs_free(&l);
+}
+
+// Calls and results of before where the template knows neither.
+TEST(generic_history) {
+    static const char before[] = "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"},{\"role\":"
+                                 "\"assistant\",\"content\":\"b\",\"tool_calls\":["
+                                 "{\"id\":\"1\",\"type\":\"function\",\"function\":{\"name\":\"f\","
+                                 "\"arguments\":\"{\\\"x\\\": 1}\"}}]},"
+                                 "{\"role\":\"tool\",\"tool_call_id\":\"1\",\"content\":\"c\"},{\"role\":"
+                                 "\"user\",\"content\":\"d\"}],\"tools\":[]}",
+                      after[] =
+                          "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"assistant\","
+                          "\"content\":\"b\\n<tool_call>\\n{\\\"name\\\""
+                          ": \\\"f\\\", \\\"arguments\\\": {\\\"x\\\": "
+                          "1}}\\n</tool_call>\"},{\"role\":\"user\",\"content\":\"<tool_response>\\nc\\n"
+                          "</tool_response>\\n\\nd\"}]}";
+    const struct served_model plain = {.generic_tools = true, .template_source = (char *)""},
+                              knows = {.generic_tools = true,
+                                       .template_source = (char *)"{{ m.tool_calls }}"};
+    struct api_error e = {0};
+    for (int i = 0; i < 2; i++) {
+        json_t *root = json_loads(before, 0, NULL), *same = json_deep_copy(root);
+        assert_true(generic_tools_rewrite(root, i ? &knows : &plain, &e));
+        json_object_del(same, "tools");
+        char *text = json_dumps(i ? same : root, JSON_COMPACT);
+        if (i)
+            assert_true(json_equal(root, same));
+        else
+            assert_string_equal(text, after);
+        free(text);
+        json_decref(root);
+        json_decref(same);
+    }
 }
 
 int main(void) { return run_all_tests(NULL, NULL); }

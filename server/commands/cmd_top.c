@@ -1,8 +1,7 @@
 // quire top [URL]: what a running server does, once a second: its queue, its requests, its pages. --once prints it a single
 // time, without a terminal's control codes.
-#include "buf.h"
+#include "ask_server.h"
 #include "commands.h"
-#include "http/client.h"
 #include "process/console.h"
 
 #include <jansson.h>
@@ -14,7 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { TIMEOUT_MS = 10000, MAX_RESPONSE = 256 << 20, INTERVAL_MS = 1000, PLAIN_WIDTH = 100 };
+enum { INTERVAL_MS = 1000, PLAIN_WIDTH = 100 };
 
 static volatile sig_atomic_t stop;
 
@@ -29,37 +28,8 @@ struct screen {
     int lines;
 };
 
-// ---- asking
-
 static enum status ask(const struct config *c, const struct client_url *url, json_t **out, struct err *err) {
-    struct client_request request = {.method = "GET",
-                                     .key = c->api_keys.len ? c->api_keys.items[0] : NULL,
-                                     .timeout_ms = TIMEOUT_MS,
-                                     .stop = &stop};
-    struct http_client client;
-    struct buf b = {0};
-    char path[1200], chunk[16384];
-    size_t got = 1;
-    snprintf(path, sizeof path, "%s/v1/engine?pages=state", url->path);
-    request.path = path;
-    enum status status = client_open(&client, url, &request, err);
-    while (status == STATUS_OK && got > 0 && b.len < MAX_RESPONSE) {
-        status = client_read(&client, chunk, sizeof chunk, &got, err);
-        buf_add(&b, chunk, got);
-    }
-    client_close(&client);
-    json_t *root = status == STATUS_OK ? json_loadb(b.data ? b.data : "", b.len, 0, NULL) : NULL;
-    const char *message = json_string_value(json_object_get(json_object_get(root, "error"), "message"));
-    if (status == STATUS_OK && (client.status != 200 || !root))
-        status = err_set(err, STATUS_IO, "status %d: %.300s%s", client.status, message ? message : "no JSON",
-                         client.status == 401 ? " (--api-key, QUIRE_API_KEY)" : "");
-    if (status != STATUS_OK) {
-        json_decref(root);
-        root = NULL;
-    }
-    buf_free(&b);
-    *out = root;
-    return status;
+    return server_get(c, url, "/v1/engine?pages=state", &stop, out, err);
 }
 
 static int64_t integer(const json_t *o, const char *name) {
@@ -231,18 +201,13 @@ static int watch(const struct config *c, const struct client_url *url) {
 }
 
 int cmd_top(const struct config *c) {
-    struct client_url url = {.path = ""};
+    struct client_url url;
     struct err err = {0};
     json_t *e;
-    snprintf(url.host, sizeof url.host, "%s", c->host);
-    snprintf(url.port, sizeof url.port, "%d", c->port);
-    const char *named = c->url ? c->url : c->args.len == 1 ? c->args.items[0] : NULL;
-    if (c->args.len > 1 || (named && !client_parse_url(named, &url))) {
+    if (c->args.len > 1 || !server_url(c, c->args.len == 1 ? c->args.items[0] : NULL, &url)) {
         complain("usage: quire top [http://HOST[:PORT]] [--once]");
         return EXIT_USAGE;
     }
-    if (strcmp(url.path, "/") == 0)
-        url.path[0] = '\0';
     if (!c->once && isatty(STDOUT_FILENO))
         return watch(c, &url);
     if (ask(c, &url, &e, &err) != STATUS_OK) {

@@ -37,6 +37,8 @@ static const struct {
      cmd_quantize, -1},
     {"replay", "RECORD", "Check that a run of `serve --record` plans the same again.", CMD_REPLAY, cmd_replay,
      -1},
+    {"launch", "claude|codex|opencode [--print] [-- ARGUMENTS]", "Run a coding agent with a running server.",
+     CMD_LAUNCH, cmd_launch, -1},
     {"top", "[URL] [--once]", "Watch a running server.", CMD_TOP, cmd_top, -1},
     {"health", "[URL]", "Exit with 0 if a running server works.", CMD_HEALTH, cmd_health, -1},
 };

@@ -18,6 +18,7 @@ enum command {
     CMD_QUANTIZE = 128,
     CMD_CHAT = 256,
     CMD_TOP = 512,
+    CMD_LAUNCH = 1024,
 };
 
 struct str_list { // owned strings
@@ -65,7 +66,7 @@ struct config {
     char *prompt, *file, *system, *url;
     int max_tokens, answer_tokens, top_k, logprobs; // answer_*: of chat; tokens 0: any number
     double temperature, answer_temperature, top_p;  // of answers -1: the model's own
-    bool once, json, raw, ids, no_special, ignore_eos, pure;
+    bool once, print, json, raw, ids, no_special, ignore_eos, pure;
     bool help;
     bool key_in_argv;
     struct str_list problems;    // a line for each fault, where config_parse() failed

@@ -7,6 +7,7 @@ enum {
     TOK = CMD_TOKENIZE,
     CHAT = CMD_CHAT,
     TOP = CMD_TOP,
+    LAUNCH = CMD_LAUNCH,
     HEALTH = CMD_HEALTH,
     QUANT = CMD_QUANTIZE,
     RUN = SERVE | GEN | PPL | CHAT,
@@ -57,13 +58,15 @@ const struct option options[] = {
     {"pure", QUANT, GROUP_COMMAND, OPT_FLAG, AT(pure), NULL,
      .help = "Store every matrix as TYPE, the embedding and the output head included."},
     {"once", TOP, GROUP_COMMAND, OPT_FLAG, AT(once), NULL, .help = "Print the state once and exit."},
-    {"url", CHAT | TOP, GROUP_COMMAND, OPT_STR, AT(url), "URL",
+    {"print", LAUNCH, GROUP_COMMAND, OPT_FLAG, AT(print), NULL,
+     .help = "Print the environment and the command, and run nothing."},
+    {"url", CHAT | TOP | LAUNCH, GROUP_COMMAND, OPT_STR, AT(url), "URL",
      .help = "Talk to this running server, such as http://127.0.0.1:8000."},
-    {"host", TOP | HEALTH, GROUP_COMMAND, OPT_STR, AT(host), "ADDR",
+    {"host", TOP | HEALTH | LAUNCH, GROUP_COMMAND, OPT_STR, AT(host), "ADDR",
      .help = "Ask the server at this address.", .preset = "127.0.0.1"},
-    {"port", TOP | HEALTH, GROUP_COMMAND, OPT_INT, AT(port), "N", .help = "Ask the server at this port.",
-     .preset = "8000", .max = 65535},
-    {"api-key", CHAT | TOP, GROUP_COMMAND, OPT_SECRET, AT(api_keys), "KEY",
+    {"port", TOP | HEALTH | LAUNCH, GROUP_COMMAND, OPT_INT, AT(port), "N",
+     .help = "Ask the server at this port.", .preset = "8000", .max = 65535},
+    {"api-key", CHAT | TOP | LAUNCH, GROUP_COMMAND, OPT_SECRET, AT(api_keys), "KEY",
      .help = "Send this key to the server. QUIRE_API_KEY in the environment is safer: other users can read a "
              "command "
              "line."},
@@ -244,8 +247,8 @@ const struct option options[] = {
      .help = "Fail /health when no step has ended for S seconds, or for eight times as long as the step "
              "should take.",
      .preset = "60", .min = 0.1, .max = 86400},
-    {"help", ALL | HEALTH | QUANT | TOP, GROUP_PROCESS, OPT_HELP, AT(help), NULL, .help = "Print this text.",
-     .letter = 'h'},
+    {"help", ALL | HEALTH | QUANT | TOP | LAUNCH, GROUP_PROCESS, OPT_HELP, AT(help), NULL,
+     .help = "Print this text.", .letter = 'h'},
 };
 const int num_options = sizeof options / sizeof options[0];
 _Static_assert(sizeof options / sizeof options[0] <= MAX_OPTIONS, "room for what config.c keeps of each");

@@ -440,7 +440,7 @@ TEST(help_reads_well) {
         for (int k = 0; k < i; k++)
             assert_true(strcmp(o->name, options[k].name) != 0 || !(o->commands & options[k].commands));
     }
-    for (int command = CMD_SERVE; command <= CMD_TOP; command *= 2) {
+    for (int command = CMD_SERVE; command <= CMD_LAUNCH; command *= 2) {
         FILE *f = tmpfile();
         config_help(f, (enum command)command);
         rewind(f);

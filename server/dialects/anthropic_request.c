@@ -33,9 +33,7 @@ static const struct field_rule rules[] = {
     READ("output_format", ANTHROPIC),
     READ("context_management", ANTHROPIC),
     ALIAS("stop_sequences", ANTHROPIC, "stop", NULL),
-    REFUSED("container", ANTHROPIC, EMPTY),
-    REFUSED("mcp_servers", ANTHROPIC, EMPTY),
-    REFUSED("fallbacks", ANTHROPIC, EMPTY),
+    REFUSED("compaction", ANTHROPIC, EMPTY),
     HARMLESS("metadata", ANTHROPIC, LABEL),
     HARMLESS("service_tier", ANTHROPIC, ROUTE),
     HARMLESS("inference_geo", ANTHROPIC, ROUTE),
@@ -54,6 +52,9 @@ static const struct field_rule rules[] = {
     READ("content", BLOCK),
     READ("is_error", BLOCK),
     READ("tool_name", BLOCK),
+    READ("tool", BLOCK),
+    READ("tool_changes", BLOCK),
+    HARMLESS("encrypted_content", BLOCK, LABEL),
     HARMLESS("signature", BLOCK, LABEL),
     HARMLESS("citations", BLOCK, LABEL),
     HARMLESS("caller", BLOCK, LABEL),
@@ -84,10 +85,33 @@ static bool add_wishes(char *list, const struct served_model *m, const json_t *r
            (!field_get(config, "task_budget") || ignored_add(list, "output_config.", "task_budget"));
 }
 
+// Blocks of what ran on Anthropic's servers: their results are encrypted, or in the words of the model behind them.
+static bool is_hosted_block(const char *type) {
+    static const char *const others[] = {"server_tool_use", "mcp_tool_use", "mcp_tool_listing", "fallback"};
+    static const char result[] = "_tool_result";
+    size_t len = strlen(type), n = sizeof result - 1;
+    bool hosted = len > n && strcmp(type + len - n, result) == 0;
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        hosted |= strcmp(type, others[i]) == 0;
+    return hosted;
+}
+
+// Edits of the context that keep all of it are what happens anyway.
+static bool add_edits(char *list, const json_t *management) {
+    const json_t *edits = json_object_get(management, "edits");
+    for (size_t i = 0; i < json_array_size(edits); i++) {
+        const char *keep = json_name(json_object_get(json_array_get(edits, i), "keep"));
+        if (!keep || strcmp(keep, "all") != 0)
+            return ignored_add(list, "", "context_management");
+    }
+    return true;
+}
+
 static void find_ignored_inside(char *list, const struct served_model *m, const json_t *root) {
     const json_t *system = json_object_get(root, "system"), *tools = json_object_get(root, "tools"),
                  *messages = json_object_get(root, "messages");
-    bool room = add_wishes(list, m, root) && fields_add_tools(list, m, root);
+    bool room = add_wishes(list, m, root) && fields_add_tools(list, m, root) &&
+                add_edits(list, json_object_get(root, "context_management"));
     for (size_t i = 0; i < json_array_size(system) && room; i++)
         room = fields_add_ignored(list, m, json_array_get(system, i), rules, BLOCK, "system[].");
     for (size_t i = 0; i < json_array_size(tools) && room; i++) {
@@ -100,9 +124,13 @@ static void find_ignored_inside(char *list, const struct served_model *m, const 
     for (size_t i = 0; i < json_array_size(messages) && room; i++) {
         const json_t *message = json_array_get(messages, i), *blocks = json_object_get(message, "content");
         room = fields_add_ignored(list, m, message, rules, TURN, "messages[].");
-        for (size_t k = 0; k < json_array_size(blocks) && room; k++)
-            room =
-                fields_add_ignored(list, m, json_array_get(blocks, k), rules, BLOCK, "messages[].content[].");
+        for (size_t k = 0; k < json_array_size(blocks) && room; k++) {
+            const json_t *block = json_array_get(blocks, k);
+            const char *type = json_name(json_object_get(block, "type"));
+            room = type && is_hosted_block(type)
+                       ? ignored_add(list, "messages[].content[].", type)
+                       : fields_add_ignored(list, m, block, rules, BLOCK, "messages[].content[].");
+        }
     }
 }
 
@@ -182,6 +210,9 @@ struct chat_rewrite {
     json_t *messages;
     const char *role;   // of the message being read
     size_t begin;       // how many messages there were before it
+    size_t first;       // how many there were before the conversation
+    json_t *tools;      // those of the body, and of blocks that add some; NULL: none
+    json_t *removed;    // {name: tool} of those that blocks have removed
     bool billing;       // a line was left out
     json_t *referenced; // {name: true} of the deferred tools that results refer to
 };
@@ -265,9 +296,81 @@ static bool add_thinking(const struct chat_rewrite *c, json_t *message, const st
     return ok;
 }
 
+// Takes the tool of a name out of the list.
+static void remove_tool(struct chat_rewrite *c, const char *name) {
+    for (size_t i = 0; i < json_array_size(c->tools); i++) {
+        const json_t *tool = json_array_get(c->tools, i);
+        const char *its = json_name(field_get(tool, "name"));
+        if (!its || strcmp(its, name) != 0)
+            continue;
+        json_object_set(c->removed, name, (json_t *)(uintptr_t)tool);
+        json_array_remove(c->tools, i--);
+    }
+}
+
+// tool_addition and tool_removal: the model sees the tools that there are at the end.
+static bool change_tools(struct chat_rewrite *c, const json_t *block, const char *where,
+                         struct api_error *e) {
+    const char *kind = json_name(field_get(block, "type"));
+    const json_t *tool = field_get(block, "tool"), *definition = field_get(tool, "definition");
+    const char *type = json_name(field_get(tool, "type")),
+               *name = json_name(field_get(definition ? definition : tool, "name"));
+    bool adds = kind && strcmp(kind, "tool_addition") == 0;
+    if (!type || !kind || (!adds && strcmp(kind, "tool_removal") != 0))
+        return api_fail(e, 400, "invalid_type", where,
+                        "A change of tools needs 'tool', an object with a 'type'.");
+    if (strncmp(type, "mcp_", 4) == 0) // Anthropic's servers run it
+        return true;
+    if (!name)
+        return api_fail(e, 400, "missing_required_parameter", where,
+                        "A change of tools needs the tool's 'name'.");
+    json_t *again = json_object_get(c->removed, name);
+    if (definition || !adds)
+        remove_tool(c, name);
+    if (!adds) {
+        json_object_del(c->referenced, name);
+        return true;
+    }
+    if (c->tools && !json_is_array(c->tools)) // refused later
+        return true;
+    if (!c->tools && !(c->tools = json_array()))
+        return api_fail_memory(e);
+    if ((definition && json_array_append(c->tools, (json_t *)(uintptr_t)definition) != 0) ||
+        (!definition && again && json_array_append(c->tools, again) != 0) ||
+        json_object_set(c->referenced, name, json_true()) != 0)
+        return api_fail_memory(e);
+    json_object_del(c->removed, name);
+    return true;
+}
+
+// A summary of all before it, which it stands for; none where the compaction failed.
+static bool take_summary(struct chat_rewrite *c, const struct content_block *b, struct api_error *e) {
+    const json_t *changes = field_get(b->value, "tool_changes"), *summary = field_get(b->value, "content");
+    for (size_t i = 0; i < json_array_size(changes); i++)
+        if (!change_tools(c, json_array_get(changes, i), b->where, e))
+            return false;
+    if (!summary)
+        return true;
+    if (!text_of(b, "content", e))
+        return false;
+    while (json_array_size(c->messages) > c->first)
+        json_array_remove(c->messages, json_array_size(c->messages) - 1);
+    json_t *text = json_sprintf("A summary of our conversation so far:\n\n%s", json_string_value(summary));
+    c->begin = c->first + 1;
+    return rewrite_append(
+        c->messages,
+        json_pack("{s:s,s:[{s:s,s:o}]}", "role", "user", "content", "type", "text", "text", text), e);
+}
+
 static bool add_block(void *to, const struct content_block *b, struct api_error *e) {
     struct chat_rewrite *c = to;
     bool user = strcmp(c->role, "user") == 0, assistant = strcmp(c->role, "assistant") == 0;
+    if (assistant && is_hosted_block(b->type))
+        return true;
+    if (assistant && strcmp(b->type, "compaction") == 0)
+        return take_summary(c, b, e);
+    if (!assistant && (strcmp(b->type, "tool_addition") == 0 || strcmp(b->type, "tool_removal") == 0))
+        return change_tools(c, b->value, b->where, e);
     if (user && strcmp(b->type, "tool_result") == 0)
         return add_result(c, b, e);
     json_t *message = message_of(c, c->role, e);
@@ -391,25 +494,19 @@ static bool rewrite_output(json_t *chat, const struct served_model *m, const jso
 
 // ---- the body
 
-// Edits of the context that keep all of it are what happens anyway.
-static bool check_edits(const json_t *management, struct api_error *e) {
-    const json_t *edits = field_get(management, "edits");
-    for (size_t i = 0; i < json_array_size(edits); i++) {
-        const char *keep = json_name(field_get(json_array_get(edits, i), "keep"));
-        if (!keep || strcmp(keep, "all") != 0)
-            return api_fail(e, 400, "unsupported_parameter", "context_management",
-                            "'context_management' is not supported: the context is as the messages say.");
-    }
-    return true;
-}
-
 bool anthropic_rewrite(json_t *chat, const struct served_model *m, const json_t *root,
                        struct anthropic_extras *extras, struct api_error *e) {
     static const char *const same[][2] = {
         {"model", "model"}, {"max_tokens", "max_tokens"}, {"temperature", "temperature"}, {"top_p", "top_p"},
         {"top_k", "top_k"}, {"stream", "stream"},         {"stop_sequences", "stop"}};
-    struct chat_rewrite c = {
-        .model = m, .messages = json_array(), .referenced = json_object(), .role = "system"};
+    struct chat_rewrite c = {.model = m,
+                             .messages = json_array(),
+                             .referenced = json_object(),
+                             .removed = json_object(),
+                             .role = "system"};
+    const json_t *tools = field_get(root, "tools");
+    c.tools = json_is_array(tools) ? json_copy((json_t *)(uintptr_t)tools)
+                                   : json_incref((json_t *)(uintptr_t)tools);
     const json_t *system = field_get(root, "system");
     bool says_nothing = json_is_string(system) && json_string_length(system) == 0,
          ok = rewrite_set(chat, "messages", c.messages, e);
@@ -418,13 +515,15 @@ bool anthropic_rewrite(json_t *chat, const struct served_model *m, const json_t 
     if (ok && system && !says_nothing)
         ok = each_block(system, "system", add_system_block, &c, e);
     extras->billing = c.billing;
+    c.first = json_array_size(c.messages);
     ok = ok && rewrite_messages(&c, field_get(root, "messages"), e) && read_prefill(chat, c.messages, e) &&
-         anthropic_rewrite_tools(chat, field_get(root, "tools"), c.referenced, e) &&
+         anthropic_rewrite_tools(chat, c.tools, c.referenced, e) &&
          anthropic_rewrite_choice(chat, field_get(root, "tool_choice"), e) &&
          read_thinking(chat, m, field_get(root, "thinking"), &extras->hides_reasoning, e) &&
-         rewrite_output(chat, m, field_get(root, "output_config"), field_get(root, "output_format"), e) &&
-         check_edits(field_get(root, "context_management"), e);
+         rewrite_output(chat, m, field_get(root, "output_config"), field_get(root, "output_format"), e);
     json_decref(c.referenced);
+    json_decref(c.removed);
+    json_decref(c.tools);
     return ok;
 }
 

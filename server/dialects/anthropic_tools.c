@@ -69,8 +69,8 @@ static json_t *schema_of(const struct typed_tool *t) {
 }
 
 bool anthropic_tool_is_hosted(const char *type) {
-    static const char *const begins[] = {"web_search_", "web_fetch_", "code_execution_",
-                                         "advisor_",    "computer_",  "tool_search_tool_"};
+    static const char *const begins[] = {"web_search_", "web_fetch_",        "code_execution_", "advisor_",
+                                         "computer_",   "tool_search_tool_", "mcp_toolset"};
     for (size_t i = 0; i < sizeof begins / sizeof *begins; i++)
         if (strncmp(type, begins[i], strlen(begins[i])) == 0)
             return true;

@@ -28,6 +28,7 @@ ROWS = [
     ("server/formats/argument_types.c", "if (whole == at || (*at == '0' && whole > at + 1))", "if (whole == at)", "test_server_arguments"),  # 01 is a number
     (LLAMA, "prompt->len + (size_t)p->num_tokens", "prompt->len", "test_server_llama"),  # an editor shows a cache without the output
     ("server/api/generic_tools.c", "user ? message : NULL", "NULL", "test_server_openai"),  # the user speaks twice in a row
+    ("server/dialects/anthropic_request.c", "while (json_array_size(c->messages) > c->first)", "while (json_array_size(c->messages) > 0)", "test_server_anthropic"),  # a compaction takes the system prompt with it
     # ---- /v1/responses
     (RESPONSES_INPUT, "if (rd->assistant && !fresh)", "if (rd->assistant)", "test_server_responses"),  # two messages become one
     (RESPONSES_INPUT, "    if (!text.len)\n", "    if (true)\n", "test_server_responses"),  # a summary stands beside the reasoning

@@ -67,6 +67,16 @@ TEST(rewrites) {
          "{'messages':[" USER("a") ",{'role':'assistant','content':[" TEXT("b") "," TEXT("c") "],'tool_calls':["
          CALL("1") "," CALL("2") "]}," ASSISTANT(TEXT("d")) ",{'role':'tool','tool_call_id':'1','content':["
          TEXT("r") "]},{'role':'tool','tool_call_id':'2','content':[" TEXT("Error:") "]}," USER("e") "]}"},
+        // Blocks of Anthropic's servers say nothing; a compaction stands for all before it.
+        {"{'messages':[" USER("a") "," ASSISTANT("{'type':'server_tool_use','id':'s'}," TEXT("b")) "," USER("c") "]}",
+         "{'messages':[" USER("a") "," ASSISTANT(TEXT("b")) "," USER("c") "]}"},
+        {"{'messages':[" USER("a") "," ASSISTANT(TEXT("b") ",{'type':'compaction','content':'s'}," TEXT("c")) "," USER("d") "],'system':'x'}",
+         "{'messages':[{'role':'system','content':[" TEXT("x") "]}," USER("A summary of our conversation so far:\\n\\ns") ","
+         ASSISTANT(TEXT("c")) "," USER("d") "]}"},
+        {"{'messages':[" USER("a") ",{'role':'system','content':[{'type':'tool_addition','tool':{'type':'tool_definition',"
+         "'definition':{'name':'g','input_schema':{}}}},{'type':'tool_removal','tool':{'type':'tool_reference','name':'f'}}]}],"
+         "'tools':[{'name':'f','input_schema':{}}]}",
+         "{'messages':[" USER("a") "],'tools':[{'type':'function','function':{'name':'g','parameters':{}}}]}"},
         // Tools and the choice of them.
         {"{'messages':[" USER("a") "],'tools':[{'name':'f','input_schema':{},'strict':true}],"
          "'tool_choice':{'type':'any','disable_parallel_tool_use':true}}",

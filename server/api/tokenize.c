@@ -1,7 +1,7 @@
 #include "tokenize.h"
 
 #include "field_table.h"
-#include "messages.h"
+#include "generic_tools.h"
 
 #include <string.h>
 
@@ -107,7 +107,7 @@ static bool encode_text(const struct served_model *m, const json_t *root, struct
 }
 
 // vLLM's chat form: the ids that the same messages give as a chat completion.
-static bool encode_messages(const struct served_model *m, const json_t *root, struct tokenize *q,
+static bool encode_messages(const struct served_model *m, json_t *root, struct tokenize *q,
                             struct token_buf *ids, struct api_error *e) {
     if (!field_model(m, root, NULL, e) || !fields_read(q, fields, NUM_FIELDS, root, e))
         return false;
@@ -116,7 +116,8 @@ static bool encode_messages(const struct served_model *m, const json_t *root, st
     if (q->add_special_tokens)
         return api_fail(e, 400, "unsupported_parameter", "add_special_tokens",
                         "With 'messages' the chat template says which special tokens there are.");
-    return chat_prompt(m, root, q->add_generation_prompt, q->continue_final, ids, NULL, e);
+    return generic_tools_rewrite(root, m, e) &&
+           chat_prompt(m, root, q->add_generation_prompt, q->continue_final, ids, NULL, e);
 }
 
 bool tokenize_response(const struct served_model *m, const char *body, size_t len, struct buf *out,
@@ -125,7 +126,8 @@ bool tokenize_response(const struct served_model *m, const char *body, size_t le
     struct tokenize q = {.parse_special = true, .add_generation_prompt = true};
     struct token_buf ids = {0};
     bool ok = root && fields_refuse(root, &tokenize_names, e) &&
-              (field_get(root, "messages") ? encode_messages : encode_text)(m, root, &q, &ids, e);
+              (field_get(root, "messages") ? encode_messages(m, root, &q, &ids, e)
+                                           : encode_text(m, root, &q, &ids, e));
     if (fields_tell_ignored(ignored, m, root, &tokenize_names, ok, e))
         write_tokens(out, m, &ids, &q);
     token_buf_free(&ids);

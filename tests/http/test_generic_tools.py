@@ -2,6 +2,8 @@
 or refused, as --tools-fallback says."""
 
 import json
+import subprocess
+import sys
 
 import pytest
 
@@ -91,3 +93,17 @@ def test_own_form_comes_first(tiny):
     """A template that knows tools gets them as they are."""
     assert "You can call these functions" not in rendered(tiny, HI, tools=TOOLS)
     assert "tools" in tiny.post("/api/show", {"model": "quire-tiny"}).json()["capabilities"]
+
+
+def test_template_for_tools(start, tmp_path):
+    """A template of the name tool_use is one that knows them, though the usual one does not."""
+    subprocess.run([sys.executable, goldens.ROOT / "tests/tools/make_folder.py", tmp_path / "m"], check=True)
+    turns = "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}"
+    (tmp_path / "m/chat_template.jinja").write_text(turns)
+    (tmp_path / "m/additional_chat_templates").mkdir()
+    (tmp_path / "m/additional_chat_templates/tool_use.jinja").write_text('{{ tools | tojson }}<tool_call>{"name": "", "arguments": {}}' + turns)
+    server = start(model=tmp_path / "m")
+    assert "tools" in server.post("/api/show", {"model": "m"}).json()["capabilities"]
+    told = rendered(server, HI, tools=TOOLS)
+    assert json.loads(told[told.index("[{") : told.index("<tool_call>")]) == TOOLS and "You can call" not in told
+    assert rendered(server, HI).endswith("[user]" + HI[0]["content"])

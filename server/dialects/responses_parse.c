@@ -80,7 +80,10 @@ static void find_ignored_inside(char *list, const struct served_model *m, const 
                 fields_add_ignored(list, m, json_object_get(root, "text"), item_rules, OPTION, "text.");
     for (size_t i = 0; i < json_array_size(items) && room; i++) {
         const json_t *item = json_array_get(items, i);
-        room = fields_add_ignored(list, m, item, item_rules, ITEM, "input[].");
+        const char *type = json_name(json_object_get(item, "type"));
+        bool sealed = type && strcmp(type, "reasoning") == 0 && field_get(item, "encrypted_content");
+        room = fields_add_ignored(list, m, item, item_rules, ITEM, "input[].") &&
+               (!sealed || ignored_add(list, "input[].", "encrypted_content"));
         for (size_t n = 0; n < sizeof in / sizeof *in && room; n++) {
             const json_t *parts = json_object_get(item, in[n]);
             char where[24];

@@ -61,8 +61,10 @@ struct completion_request {
     // of /v1/responses: all that led to the response, a JSON list, where it is kept; of a compaction the user's messages; else
     // empty
     struct buf items;
-    json_t *foreign_tools;      // owned, of /v1/responses: as responses_read_tools() says; NULL: none
-    struct buf repeated;        // of /v1/responses: members of the response, each behind a comma
+    json_t *foreign_tools; // owned, of /v1/responses: as responses_read_tools() says; NULL: none
+    struct buf repeated;   // of /v1/responses: members of the response, each behind a comma
+    int n_indent,
+        max_predict_ms; // of completions: lines less indented, and more time behind a line, end it; 0: off
     struct buf response_fields; // of /completion: names of the members that are wanted, each with its NUL
 };
 

@@ -65,6 +65,7 @@ struct piece {
     size_t len;
     int num_tokens, num_cached;           // of the choice so far, and of its prompt
     bool has_new_line;                    // the choice's text so far
+    bool limited;                         // it ended by the request's n_indent or max_predict_ms
     struct output_parser *output;         // the text as parsed, in place of it; NULL: it is content
     const struct logprob_lists *logprobs; // of its tokens; NULL: not asked for
     const struct buf *prompt_logprobs;    // the inside of a JSON array; NULL: not asked for

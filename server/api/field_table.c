@@ -226,6 +226,8 @@ const struct field_rule field_rules[] = {
     REFUSED("penalize_nl", ALL, OFF),
     REFUSED("min_keep", ALL, OFF),
     READ("samplers", ALL),
+    READ("n_indent", C),
+    READ("t_max_predict_ms", C),
     REFUSED("sampler_priority", ALL, EMPTY),
     REFUSED("temperature_last", ALL, OFF),
     REFUSED("dynamic_temperature", ALL, OFF),

@@ -367,6 +367,7 @@ static void write_end(struct buf *b, const struct response *r, const struct piec
     const struct token_buf *prompt = prompt_of(r, p);
     size_t num = sizeof ends / sizeof ends[0], len;
     const char *end = p->stop                                      ? "word"
+                      : p->limited                                 ? "limit"
                       : (size_t)p->finish < num && ends[p->finish] ? ends[p->finish]
                                                                    : "none";
     bool truncated = p->finish == FINISH_LENGTH && p->num_tokens < r->request->max_tokens; // by the context

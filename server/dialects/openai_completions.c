@@ -18,6 +18,8 @@ static const struct field fields[] = {
     {"logprobs", F_INT, 0, MAX_TOP_LOGPROBS, false, AT(logprobs)},
     {"echo", F_BOOL, 0, 0, false, AT(echo)},
     {"add_special_tokens", F_BOOL, 0, 0, false, AT(add_special)},
+    {"n_indent", F_INT, 0, INT_TOP, false, AT(n_indent)},
+    {"t_max_predict_ms", F_INT, -1, INT_TOP, false, AT(max_predict_ms)},
 };
 static const struct openai_api api = {.names = {field_rules, OPENAI_COMPLETIONS, fields_inside_options},
                                       .fields = fields,

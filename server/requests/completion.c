@@ -56,6 +56,7 @@ static struct piece piece_of(const struct choice *ch, size_t len) {
                       .num_tokens = engine->num_tokens,
                       .num_cached = engine->num_cached,
                       .has_new_line = ch->has_new_line,
+                      .limited = ch->limited,
                       .output = ch->output,
                       .logprobs = r->logprobs >= 0 ? &ch->lists : NULL,
                       .prompt_logprobs = r->prompt_logprobs >= 0 ? &ch->prompt_logprobs : NULL,

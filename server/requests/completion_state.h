@@ -33,8 +33,11 @@ struct choice {
     bool echo_begun;     // the echo has text: a leading space is one
     bool begun;          // a piece of it is written
     bool has_new_line;   // its text, but for what is held back
-    bool finish_sent;    // the piece with the finish reason is written
-    bool has_new_text;   // text holds that of a token of this turn
+    bool in_indent;      // its text so far ends with a new line and `indent` blanks
+    int indent;
+    bool limited;      // n_indent or max_predict_ms has ended it
+    bool finish_sent;  // the piece with the finish reason is written
+    bool has_new_text; // text holds that of a token of this turn
 };
 
 struct completion {

@@ -183,6 +183,25 @@ static void judge_pending(struct choice *ch, size_t before) {
     release_pending(ch, false);
 }
 
+// How much of a text comes before a line that is less indented than the request wants, or all of it.
+static size_t keep_indented(struct choice *ch, const char *text, size_t len) {
+    for (size_t i = 0; i < len; i++) {
+        bool blank = text[i] == ' ' || text[i] == '\t';
+        if (text[i] == '\n') {
+            ch->in_indent = true;
+            ch->indent = 0;
+        } else if (ch->in_indent && blank) {
+            ch->indent++;
+        } else if (ch->in_indent) {
+            ch->in_indent = false;
+            ch->limited = ch->indent < ch->completion->request.n_indent;
+            if (ch->limited)
+                return i;
+        }
+    }
+    return len;
+}
+
 bool choice_add_token(struct choice *ch, const struct service_event *ev, bool is_stop) {
     const char *text = "";
     size_t len = 0;
@@ -191,10 +210,13 @@ bool choice_add_token(struct choice *ch, const struct service_event *ev, bool is
          of_content = ch->output && ch->completion->dialect->content_logprobs;
     size_t before = parsed_bytes(ch);
     bool hit = shown && detok_push(ch->detok, ev->token, &text, &len);
+    len = keep_indented(ch, text, len);
     add_text(ch, text, len);
     ch->has_new_line |= memchr(text, '\n', len) != NULL;
+    ch->limited |= r->max_predict_ms > 0 && ch->has_new_line &&
+                   ms_between(ch->engine->engine_first, ch->engine->engine_last) > r->max_predict_ms;
     ch->num_reasoning += ch->output && output_is_thinking(ch->output);
-    bool over = hit || (ch->output && r->one_call && output_calls_ended(ch->output) > 0);
+    bool over = hit || ch->limited || (ch->output && r->one_call && output_calls_ended(ch->output) > 0);
     if (over && ch->output)
         output_end(ch->output);
     if (r->return_ids)
@@ -217,7 +239,7 @@ void choice_end_text(struct choice *ch) {
     choice_echo_end(ch);
     size_t before = parsed_bytes(ch);
     detok_finish(ch->detok, &text, &len);
-    add_text(ch, text, len);
+    add_text(ch, text, ch->limited ? 0 : len);
     if (ch->output)
         output_end(ch->output);
     if (ch->output && ch->completion->dialect->content_logprobs)

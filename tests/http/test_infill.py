@@ -7,7 +7,7 @@ import sys
 import pytest
 
 import goldens
-from process import Server
+from process import SLOW, Server
 from wire import check_error
 
 QWEN = ("<|fim_prefix|>", "<|fim_middle|>", "<|fim_suffix|>", "<|fim_pad|>", "<|repo_name|>", "<|file_sep|>")
@@ -144,10 +144,10 @@ RING = [{"text": "int one();\n", "time": [12, 345678], "filename": "one.h"}, {"t
 VIM_WARM_UP = {"id_slot": 0, "input_prefix": "", "input_suffix": "", "input_extra": RING, "prompt": "", "n_predict": 0, "temperature": 0.0, "samplers": [],
                "stream": False, "cache_prompt": True, "t_max_prompt_ms": 1, "t_max_predict_ms": 1, "response_fields": [""]}  # fmt: skip
 VIM = {"id_slot": 0, "input_prefix": "int three() {\n", "input_suffix": "\n}\n", "input_extra": RING, "prompt": "    return", "n_predict": 12, "stop": [],
-       "n_indent": 4, "top_k": 40, "top_p": 0.90, "samplers": ["top_k", "top_p", "infill"], "stream": False, "cache_prompt": True, "t_max_prompt_ms": 500,
-       "t_max_predict_ms": 250, "response_fields": ["content", *TIMES, "truncated", "tokens_cached"]}  # fmt: skip
+       "n_indent": 0, "top_k": 40, "top_p": 0.90, "samplers": ["top_k", "top_p", "infill"], "stream": False, "cache_prompt": True, "t_max_prompt_ms": 500,
+       "t_max_predict_ms": 60000, "response_fields": ["content", *TIMES, "truncated", "tokens_cached"]}  # fmt: skip
 VSCODE = {"id_slot": 0, "input_prefix": "int three() {\n", "input_suffix": "\n}\n", "input_extra": RING, "prompt": "    return", "n_predict": 12, "n_cmpl": 3,
-          "top_k": 40, "top_p": 0.99, "stream": False, "samplers": ["top_k", "top_p", "infill"], "cache_prompt": True, "n_indent": 4, "t_max_prompt_ms": 500,
+          "top_k": 40, "top_p": 0.99, "stream": False, "samplers": ["top_k", "top_p", "infill"], "cache_prompt": True, "n_indent": 1, "t_max_prompt_ms": 500,
           "t_max_predict_ms": 2500}  # fmt: skip
 VSCODE_WARM_UP = {"id_slot": 0, "input_prefix": "a", "input_suffix": "b", "input_extra": RING, "prompt": "c", "n_predict": 0, "samplers": [], "cache_prompt": True,
                   "t_max_prompt_ms": 500, "t_max_predict_ms": 1}  # fmt: skip
@@ -159,7 +159,7 @@ def test_editors(serve):
         reply = server.post("/infill", body)
         assert reply.status == 200 and reply.json().get("content", "") == "", reply
     reply = server.post("/infill", VIM)
-    assert reply.header("x-quire-ignored") == "n_indent, t_max_prompt_ms, t_max_predict_ms, samplers"
+    assert reply.header("x-quire-ignored") == "t_max_prompt_ms, samplers"
     got = reply.json()
     assert set(got) == set(VIM["response_fields"]) and got["truncated"] is False and got["timings/predicted_n"] == 12
     assert got["tokens_cached"] == server.post("/infill", {**VIM, "response_fields": ["tokens_evaluated"]}).json()["tokens_evaluated"] + 12
@@ -177,3 +177,41 @@ def test_stages_that_are_off(server):
     assert settings | {"top_k": 2, "top_p": 1, "temperature": 1, "repeat_penalty": 1} == settings and settings["min_p"] > 0.1
     assert server.post("/completion", {**body, "samplers": []}).json()["generation_settings"]["top_k"] == 0
     check_error(server.post("/completion", {**body, "samplers": "kt"}), 400, "samplers")
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_indented_lines(server, stream):
+    """A line that begins with fewer blanks ends the output, behind what came before it on the line."""
+    newline, blank, letter = (server.post("/tokenize", {"content": text, "add_special": False}).json()["tokens"][-1] for text in ("\n", "  ", "x"))
+    allowed = {"prompt": "Once", "n_predict": 60, "temperature": 1, "allowed_token_ids": [newline, blank, letter], "logit_bias": [[letter, 7.0], [newline, 4.0]], "stream": stream}
+
+    def text_of(**fields):
+        reply = server.post("/completion", {**allowed, **fields})
+        assert reply.status == 200 and reply.header("x-quire-ignored") is None, reply
+        parts = [json.loads(chunk.removeprefix(b"data: ")) for chunk in reply.chunks] if stream else [reply.json()]
+        return "".join(part["content"] for part in parts), parts[-1]
+
+    cut = 0
+    for seed in range(8):
+        free, _ = text_of(seed=seed, n_indent=0)
+        for indent in (1, 3):
+            kept = []
+            for i, line in enumerate(free.split("\n")):
+                blanks = len(line) - len(line.lstrip(" "))
+                short = i > 0 and blanks < indent and blanks < len(line)
+                kept.append(line[:blanks] if short else line)
+                if short:
+                    break
+            got, last = text_of(seed=seed, n_indent=indent)
+            assert got == "\n".join(kept) and (last["stop_type"], last["truncated"]) == ("limit", False)
+            cut += got != free
+    assert cut > 2
+
+
+def test_time_behind_a_line(start):
+    server = start(env=SLOW)
+    newline = server.post("/tokenize", {"content": "\n", "add_special": False}).json()["tokens"][-1]
+    body = {"prompt": "Once", "n_predict": 50, "allowed_token_ids": [newline], "ignore_eos": True, "temperature": 0}
+    got = server.post("/completion", {**body, "t_max_predict_ms": 1}).json()
+    assert 2 <= got["tokens_predicted"] < 50 and got["stop_type"] == "limit"
+    assert server.post("/completion", {**body, "n_predict": 3, "t_max_predict_ms": -1}).json()["tokens_predicted"] == 3

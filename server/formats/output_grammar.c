@@ -17,8 +17,10 @@ static bool is_strict(const json_t *tool) {
 }
 
 // Without strict a model may write what arguments it likes, unless it has to call.
+static bool binds(const struct output_rule *r, const json_t *tool) { return r->calls || is_strict(tool); }
+
 static const json_t *schema_of(const struct output_rule *r, const json_t *tool) {
-    return r->calls || is_strict(tool) ? json_object_get(function_of(tool), "parameters") : NULL;
+    return binds(r, tool) ? json_object_get(function_of(tool), "parameters") : NULL;
 }
 
 bool output_any_strict(const json_t *tools) {
@@ -125,7 +127,7 @@ static output_text input_part(struct part_arena *a, const struct output_rule *r,
 static output_text arguments_part(struct part_arena *a, const struct output_rule *r, const json_t *tool) {
     const json_t *schema = schema_of(r, tool), *custom = json_object_get(r->foreign, name_of(tool));
     const struct grammar_literals *literals = literals_of(a, r, schema);
-    if (schema && json_object_get(custom, "definition"))
+    if (binds(r, tool) && json_object_get(custom, "definition"))
         return input_part(a, r, custom, literals);
     output_text arguments = part_schema(a, schema);
     arguments.literals = literals;

@@ -60,7 +60,7 @@ ROWS = [
     (OUTPUT, "return !r->one_call &&", "return", "test_server_structured"),  # calls behind the only one
     (MATCHER, "if (t->guard >= 0 && m->guard == DFA_DEAD)", "if (false)", "test_server_custom"),  # a text of a grammar ends its own string
     (STRING_TEXT, "if (byte_set_has(&s, escaped_byte(i)))", "if (false)", "test_server_custom"),  # a text of a grammar is not escaped
-    (OUTPUT, "if (schema && json_object_get(custom, \"definition\"))", "if (false)", "test_server_custom"),  # a custom tool takes any text
+    (OUTPUT, "if (binds(r, tool) && json_object_get(custom, \"definition\"))", "if (false)", "test_server_custom"),  # a custom tool takes any text
     (OUTPUT, "braces.quote_token = r->tokens[i];", "braces.quote_token = -1;", "test_server_literals"),  # strings of text between control tokens
     (JSON, "            leave_out_unwritable(b, &copy);", "            ;", "test_server_literals"),  # keys that cannot be written are waited for
     (JSON, "e->label[q] = q ? d->label[q - 1] : -1;", "e->label[q] = d->label[q ? q - 1 : 0];", "test_server_literals"),  # keys without a byte

@@ -89,6 +89,49 @@ TEST(test_texts_of_a_grammar) {
     }
 }
 
+// Any text of the grammar may be written: one as Codex's grammar for patches has it (openai/codex, tool_apply_patch.lark).
+TEST(test_a_patch) {
+    static const char
+        lark[] = "start: \"*** Begin Patch\" LF hunk+ \"*** End Patch\" LF?\n"
+                 "hunk: \"*** Update File: \" /(.+)/ LF (\"@@\" | \"@@ \" /(.+)/ LF | line)+\n"
+                 "line: (\"+\" | \"-\" | \" \") /(.*)/ LF\n%import common.LF\n",
+        patch[] = "*** Begin Patch\n*** Update File: a \"b\".c\n@@ int main(void) {\n- puts(\"\\t</x>\");\n"
+                  "+\tputs(\"é\\n\");\n+\n*** End Patch";
+    if (!ready())
+        skip();
+    json_t *tools = json_pack("[{s:{s:s, s:b}}]", "function", "name", "edit", "strict", 1),
+           *foreign = json_pack("{s:{s:s, s:s}}", "edit", "syntax", "lark", "definition", lark);
+    static const char *const around[][3] = {
+        {"hermes", "<tool_call>{\"name\": \"edit\", \"arguments\": {\"input\":", "}}</tool_call>"},
+        {"qwen3_coder", "<tool_call><function=edit><parameter=input>\n",
+         "\n</parameter></function></tool_call>"},
+        {"gemma4", "<|tool_call>call:edit{input:<|\"|>", "<|\"|>}<tool_call|>"},
+        {"pythonic", "[edit(input=", ")]"}};
+    for (size_t i = 0; i < sizeof around / sizeof *around; i++)
+        for (int whole = 0; whole < 2; whole++) {
+            struct constraint *c = compiled(&(struct output_rule){.format = output_format_named(around[i][0]),
+                                                                  .tokenizer = tokenizer,
+                                                                  .tools = tools,
+                                                                  .foreign = foreign,
+                                                                  .calls = true,
+                                                                  .one_call = true});
+            struct buf text = {0};
+            size_t len = strlen(patch) - (whole ? 0 : 1); // without its end it is none
+            buf_str(&text, around[i][1]);
+            if (i % 3 == 0) // these escape
+                json_quote(&text, patch, len);
+            else
+                buf_add(&text, patch, len);
+            buf_str(&text, around[i][2]);
+            if (takes(c, buf_cstr(&text), text.len) != (whole == 1))
+                fail_msg("%s: '%s' is %s", around[i][0], text.data, whole ? "refused" : "taken");
+            buf_free(&text);
+            constraint_release(c);
+        }
+    json_decref(tools);
+    json_decref(foreign);
+}
+
 // Grammars of which no string has the texts are refused with a reason.
 TEST(test_grammars_that_no_string_follows) {
     static const struct {

@@ -1,11 +1,13 @@
 // An API is a file: a dialect reads the bodies of its requests and writes the events and bodies of its responses, which
-// are completions or vectors. completion.c and vectors.c know no dialect by name; routes.c has one row for each.
+// are completions, vectors or decisions. completion.c, vectors.c and decisions.c know no dialect by name; routes.c has one
+// row for each.
 //
 // All functions are pure, but for the store of responses: no sockets, no engine, any thread.
 #pragma once
 
 #include "api_error.h"
 #include "completion_request.h"
+#include "decisions.h"
 #include "http/sse.h"
 #include "service.h"
 
@@ -132,6 +134,26 @@ struct vector_dialect {
     bool (*parse)(struct vector_request *r, const struct served_model *m, const char *body, size_t len,
                   struct api_error *e);
     void (*write)(struct buf *b, const struct vector_response *r);
+};
+
+// ---- decisions
+
+struct decision_response {
+    const struct decision_request *request; // weighed
+    const char *id;
+    int64_t created;    // s since 1970
+    int64_t num_cached; // of request->num_input
+};
+
+struct decision_dialect {
+    const char *id_prefix; // of decision_response.id
+    const struct api_form *form;
+    // Parses and checks a body. False: e says why, and r needs no freeing.
+    bool (*parse)(struct decision_request *r, const struct served_model *m, const char *body, size_t len,
+                  struct api_error *e);
+    // Calls decisions_prepare().
+    bool (*prepare)(struct decision_request *r, const struct served_model *m, struct api_error *e);
+    void (*write)(struct buf *b, const struct decision_response *r);
 };
 
 // "2026-01-02T03:04:05Z", in quotes

@@ -8,7 +8,8 @@
 extern const struct api_form openai_form;
 extern const struct dialect openai_completions, openai_chat;
 extern const struct vector_dialect openai_embeddings;
-extern const struct vector_dialect cohere_rerank, vllm_score; // rerank.c
+extern const struct vector_dialect cohere_rerank, vllm_score;  // rerank.c
+extern const struct decision_dialect systemone, vllm_classify; // systemone.c
 
 // ---- in
 

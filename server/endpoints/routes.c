@@ -13,6 +13,7 @@
 #include "page/page.h"
 #include "process/nearest.h"
 #include "requests/completion.h"
+#include "requests/decisions.h"
 #include "requests/exchange.h"
 #include "requests/job.h"
 #include "requests/reply.h"
@@ -44,6 +45,7 @@ struct route {
     bool reads_files; // that job
     const struct dialect *completion;
     const struct vector_dialect *vectors;
+    const struct decision_dialect *decisions;
     const struct exchange_kind *exchange; // takes an admin key, too
     bool gets;                            // that exchange is by GET
 };
@@ -77,6 +79,8 @@ static const struct route routes[] = {
     {.path = "/v1/embeddings", .vectors = &openai_embeddings},
     {.path = "/v1/rerank", .vectors = &cohere_rerank},
     {.path = "/v1/score", .vectors = &vllm_score},
+    {.path = "/v1/systemone", .decisions = &systemone},
+    {.path = "/classify", .decisions = &vllm_classify},
     {.path = "/completion", .completion = &llama_completion},
     {.path = "/infill", .completion = &llama_infill},
     {.path = "/tokenize", .job = tokenize_response},
@@ -118,7 +122,10 @@ static void get_metrics(struct app *app, struct http_request *request) {
 static bool takes_get(const struct route *r) { return r->get || r->gets; }
 
 static const struct api_form *form_of(const struct route *r) {
-    return r->completion ? r->completion->form : r->vectors ? r->vectors->form : r->form;
+    return r->completion  ? r->completion->form
+           : r->vectors   ? r->vectors->form
+           : r->decisions ? r->decisions->form
+                          : r->form;
 }
 
 // For Allow.
@@ -409,12 +416,15 @@ bool routes_head(void *arg, struct http_request *request) {
 static void start_response(struct app *app, struct http_request *request) {
     const struct route *r = request->route;
     struct api_error e = {0};
-    if ((r->completion || r->vectors) && !app_gives(app, r->vectors, r->vectors && r->vectors->scores, &e))
+    if ((r->completion || r->vectors || r->decisions) &&
+        !app_gives(app, r->vectors, r->vectors && r->vectors->scores, &e))
         reply_error(request, &e);
     else if (r->completion)
         completion_start(app, request, r->completion);
     else if (r->vectors)
         vectors_start(app, request, r->vectors);
+    else if (r->decisions)
+        decisions_start(app, request, r->decisions);
     else if (r->job)
         job_start(app, request, r->job, r->reads_files);
     else if (r->exchange)

@@ -141,7 +141,7 @@ bool completion_submit(struct exchange *x, struct api_error *e) {
     x->sampling = &q->sampling;
     x->max_tokens = q->max_tokens;
     c->last_write = http_now();
-    if (!exchange_make_requests(x, c->dialect->id_prefix, q->n, e))
+    if (!exchange_make_requests(x, c->dialect->id_prefix, q->base.num_prompts * (size_t)q->n, q->n, e))
         return false;
     c->response = (struct response){.request = q,
                                     .model = &app->model,

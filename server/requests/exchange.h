@@ -134,8 +134,9 @@ void exchanges_free(struct app *app); // the table
 
 // ---- its requests at the engine (exchange_requests.c)
 
-// Makes room for the requests of x->request, `per_prompt` of each prompt, and names the response. False: out of memory.
-bool exchange_make_requests(struct exchange *x, const char *id_prefix, int per_prompt, struct api_error *e);
+// Makes room for num requests of x->request, `per_prompt` of each prompt, and names the response. False: out of memory.
+bool exchange_make_requests(struct exchange *x, const char *id_prefix, size_t num, int per_prompt,
+                            struct api_error *e);
 // Makes the engine's request. NULL: out of memory.
 typedef struct request *make_request_fn(struct exchange *x, const struct engine_request *r);
 // Submits those that were not yet: until `most` are open, or one is and the queue is full; 0: all or none. False: e says

@@ -38,7 +38,8 @@ static void table_remove(struct app *app, struct engine_request *r) {
 
 // ---- submission
 
-bool exchange_make_requests(struct exchange *x, const char *id_prefix, int per_prompt, struct api_error *e) {
+bool exchange_make_requests(struct exchange *x, const char *id_prefix, size_t num, int per_prompt,
+                            struct api_error *e) {
     struct app *app = x->app;
     struct api_request *q = x->request;
     const char *key = app->auth.num_keys ? app_key(&x->http->head) : NULL;
@@ -53,10 +54,10 @@ bool exchange_make_requests(struct exchange *x, const char *id_prefix, int per_p
     x->per_prompt = per_prompt;
     if (!x->sampling)
         x->sampling = app->model.sampling;
-    if (!(x->requests = calloc(q->num_prompts * (size_t)per_prompt, sizeof *x->requests)) ||
+    if (!(x->requests = calloc(num, sizeof *x->requests)) ||
         !app_salt(app, &x->http->head, &q->salt, &q->salt_len))
         return api_fail_memory(e);
-    x->num_requests = (int)q->num_prompts * per_prompt;
+    x->num_requests = (int)num;
     return true;
 }
 

@@ -55,7 +55,7 @@ static bool submit_some(struct exchange *x, struct api_error *e) {
 static bool begin_vectors(struct exchange *x, struct api_error *e) {
     struct vectors *v = vectors_of(x);
     const struct served_model *m = &x->app->model;
-    if (!exchange_make_requests(x, v->dialect->id_prefix, 1, e))
+    if (!exchange_make_requests(x, v->dialect->id_prefix, v->request.base.num_prompts, 1, e))
         return false;
     size_t num = (size_t)x->num_requests * (size_t)m->vector_size;
     v->response = (struct vector_response){.request = &v->request,

@@ -27,6 +27,7 @@ PARTS_OF_IT = {
 }
 PATHS = BODIES | PARTS_OF_IT
 MEMBERS = ("message", "part", "stream_options", "embeddings", "rerank", "score")
+DECISIONS = ("systemone", "question", "classify")  # test_decisions.py
 # test_anthropic.py, test_ollama.py
 OTHERS = ("anthropic", "turn", "block", "tool", "ollama_chat", "ollama_generate", "ollama_embed", "ollama_options", "ollama_message")
 OWN = {"item": ["EasyInputMessage", "OutputMessage", "FunctionToolCall", "CustomToolCall", "FunctionCallOutputItemParam", "ReasoningItem", "LocalShellToolCall", "ApplyPatchToolCall",
@@ -51,7 +52,7 @@ def documented():
     rows = {}
     for item in re.findall(r"^- (.*(?:\n  .*)*)", text, re.M):
         head, names = item.replace("\n", " ").split(": `", 1)
-        places = re.match(rf"((?:{'|'.join([*PATHS, *MEMBERS, *OTHERS])}|, )*)", head)[1]
+        places = re.match(rf"((?:{'|'.join([*PATHS, *MEMBERS, *DECISIONS, *OTHERS])}|, )*)", head)[1]
         head = head[len(places) :].strip()
         fate = {"=": "alias", "r": "refused", "t": "template"}[head[0]]
         word, values = None, []
@@ -72,6 +73,7 @@ def tabled():
     text = "".join(t for t in texts if re.search(r'^#include "(api/)?field_rows\.h"|^#define READ\(', t, re.M))
     defines = dict(re.findall(r"^#define (\w+) (\S.*)$", text, re.M))
     short = {"C": "completions", "CHAT": "chat", "RESPONSES": "responses", "ITEM": "item", "ITEM_PART": "item part", "OPTION": "option", "ANSWER": "chat", "MESSAGE": "message", "PART": "part", "STREAM": "stream_options", "EMBED": "embeddings", "RERANK": "rerank", "SCORE": "score",
+             "SYSTEMONE": "systemone", "QUESTION": "question", "CLASSIFY": "classify",
              "TOKENIZE": "tokenize", "DETOKENIZE": "detokenize", "RENDER": "apply-template",
              "ANTHROPIC": "anthropic", "TURN": "turn", "BLOCK": "block", "TOOL": "tool", "OLLAMA_CHAT": "ollama_chat",
              "OLLAMA_GENERATE": "ollama_generate", "VECTOR": "ollama_embed", "OPTIONS": "ollama_options", "OLLAMA_MESSAGE": "ollama_message"}  # fmt: skip

@@ -10,6 +10,7 @@ OPENAI_PARSE = "server/dialects/openai_parse.c"
 LLAMA = "server/dialects/llama_completion.c"
 INFILL = "server/api/infill.c"
 RERANK = "server/dialects/rerank.c"
+DECISIONS = "server/api/decisions.c"
 ANTHROPIC = "server/dialects/anthropic_request.c"
 ANTHROPIC_WRITE = "server/dialects/anthropic_write.c"
 OLLAMA = "server/dialects/ollama_request.c"
@@ -91,6 +92,15 @@ ROWS = [
     (RERANK, "n = tail && k ? 0 : n;", "", "test_server_rerank"),  # all of a template counts as its end
     (RERANK, ": (x->index > y->index) - (x->index < y->index);", ": (x->index < y->index) - (x->index > y->index);", "test_server_rerank"),  # ties
     (RERANK, "json_array_get(v, n == 1 ? 0 : i)", "json_array_get(v, i)", "test_server_rerank"),  # one text is paired once
+    # ---- typed decisions
+    (DECISIONS, "permutation * q->num_options / q->num_prompts", "0", "test_server_decisions"),  # all orders are one
+    (DECISIONS, "    ids[o->ids.len++] = end;\n", "    ids[o->ids.len++] = 0;\n", "test_server_decisions"),  # an option that goes on
+    (DECISIONS, "(!whole || sorted[i]->ids.len == (size_t)depth + 1)", "true", "test_server_decisions"),  # whole options end early
+    (DECISIONS, "return r->sequence || n->num_edges > 1;", "return true;", "test_server_decisions"),  # rows that say nothing
+    (DECISIONS, "i < q->num_nodes && !r->sequence; i++)", "i < q->num_nodes; i++)", "test_server_decisions"),  # whole options lose what others take
+    (DECISIONS, "r->logprobs + q->logprobs + prompt * q->num_edges", "r->logprobs + q->logprobs", "test_server_decisions"),  # the first order counts twice
+    (DECISIONS, ".at = r->num_logprobs + n->edges + k", ".at = r->num_logprobs + n->edges", "test_server_decisions"),  # options beyond the 20th
+    (DECISIONS, "(size_t)r->rows[i].depth + 1;", "1;", "test_server_decisions"),  # a row beyond the context
     # ---- fields of a request
     (OPENAI_PARSE, "if (other && other != given && !same_value(other, v)) {", "if (false) {",
             "test_server_openai"),  # two names, two values: one is dropped

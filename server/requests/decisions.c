@@ -1,0 +1,149 @@
+#include "decisions.h"
+
+#include "api/loras.h"
+#include "api/sampling_fields.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+// Probabilities of a response that the loop writes itself; more are written in the pool.
+enum { LARGE = 4 * 1024 };
+
+struct decisions {
+    struct exchange exchange; // first
+    struct sampling_params sampling;
+    const struct decision_dialect *dialect;
+    struct decision_request request;
+    struct decision_response response;
+};
+
+static struct decisions *decisions_of(struct exchange *x) { return (struct decisions *)x; }
+
+static bool prepare(struct exchange *x, struct api_error *e) {
+    struct decisions *d = decisions_of(x);
+    return d->dialect->prepare(&d->request, &x->app->model, e);
+}
+
+static bool read_body(struct exchange *x, const char *body, size_t len, struct api_error *e) {
+    struct decisions *d = decisions_of(x);
+    bool ok = d->dialect->parse(&d->request, &x->app->model, body, len, e);
+    x->request = &d->request.base;
+    x->ignored = d->request.base.ignored;
+    x->prepare = ok ? prepare : NULL; // a small body may have a long text in many prompts
+    return ok;
+}
+
+// A row is a prompt and the beginning of an option. Its one token is not looked at.
+static struct request *make_request(struct exchange *x, const struct engine_request *r) {
+    const struct decision_request *q = &decisions_of(x)->request;
+    const struct decision_row *row = &q->rows[r->index];
+    const struct decision_question *question = &q->questions[row->question];
+    const struct token_buf *prompt = &q->base.prompts[row->prompt];
+    token_id wanted[MAX_TOP_LOGPROBS];
+    size_t len = prompt->len + (size_t)row->depth;
+    token_id *ids = malloc(len * sizeof *ids);
+    if (!ids)
+        return NULL;
+    memcpy(ids, prompt->ids, prompt->len * sizeof *ids);
+    memcpy(ids + prompt->len, question->options[row->option].ids.ids, (size_t)row->depth * sizeof *ids);
+    for (int i = 0; i < row->num_edges; i++)
+        wanted[i] = question->edges[row->edges + i].token;
+    struct request_params p = {
+        .id = r->id,
+        .prompt = ids,
+        .num_prompt = (int)len,
+        .max_output = 1,
+        .sampling = *x->sampling,
+        .logprob_ids = wanted,
+        .num_mask_words = (x->app->model.vocab + 31) / 32,
+        .priority = q->base.priority,
+        .salt = q->base.salt,
+        .num_salt = (int)q->base.salt_len,
+        .adapter = q->base.lora ? q->base.lora->adapter : NULL,
+    };
+    p.sampling.logprobs = row->num_edges;
+    struct request *made = request_new(&p, engine_info(x->app->engine)->block_size);
+    free(ids);
+    return made;
+}
+
+// The first row computes the text that the others share: they wait for its blocks in the scheduler (S10).
+static bool submit_some(struct exchange *x, struct api_error *e) {
+    return exchange_submit(x, 2 * engine_info(x->app->engine)->max_num_seqs, make_request, e);
+}
+
+static bool begin_decisions(struct exchange *x, struct api_error *e) {
+    struct decisions *d = decisions_of(x);
+    const struct decision_request *q = &d->request;
+    d->sampling = sampling_plain;
+    d->sampling.temperature = 0;
+    x->sampling = &d->sampling;
+    x->max_tokens = 1;
+    x->large = q->num_logprobs > LARGE;
+    if (!exchange_make_requests(x, d->dialect->id_prefix, (size_t)q->num_rows, 1, e))
+        return false;
+    x->num_prompt = 0;
+    for (int i = 0; i < q->num_rows; i++)
+        x->num_prompt += (int64_t)q->base.prompts[q->rows[i].prompt].len + q->rows[i].depth;
+    d->response = (struct decision_response){.request = q, .id = x->id, .created = (int64_t)time(NULL)};
+    return submit_some(x, e);
+}
+
+static void take_row(struct decision_request *q, const struct decision_row *row,
+                     const struct service_event *ev) {
+    const struct decision_edge *edges = &q->questions[row->question].edges[row->edges];
+    for (int i = 0; i < row->num_edges; i++)
+        for (int k = 0; k < ev->num_top; k++)
+            if (ev->top_ids[k] == edges[i].token)
+                q->logprobs[row->at + i] = ev->top_logprobs[k];
+}
+
+// Of the prompts, the shared tokens once: as decision_request.num_input counts.
+static void count_cached(struct decisions *d, const struct engine_request *r) {
+    const struct decision_row *row = &d->request.rows[r->index];
+    bool first = r->index == 0 || row[-1].prompt != row->prompt;
+    int counted = r->index == 0 ? 0 : (int)d->request.num_shared;
+    if (first && r->num_cached > counted)
+        d->response.num_cached += r->num_cached - counted;
+}
+
+static void take_event(struct exchange *x, struct engine_request *r, struct service_event *ev) {
+    struct decisions *d = decisions_of(x);
+    struct api_error e = {0};
+    if (ev->kind == EVENT_TOKEN) {
+        engine_request_token(r, ev);
+        take_row(&d->request, &d->request.rows[r->index], ev);
+    } else if (ev->kind == EVENT_FINISH) {
+        r->finish = ev->finish;
+        r->complete = true;
+        count_cached(d, r);
+        if (!submit_some(x, &e))
+            exchange_fail(x, &e);
+    }
+}
+
+static bool write_response(struct exchange *x, struct buf *out, struct api_error *e) {
+    struct decisions *d = decisions_of(x);
+    if (!decisions_weigh(&d->request, e))
+        return false;
+    d->dialect->write(out, &d->response);
+    return true;
+}
+
+static void free_decisions(struct exchange *x) { decision_request_free(&decisions_of(x)->request); }
+
+void decisions_start(struct app *app, struct http_request *request, const struct decision_dialect *dialect) {
+    static const struct exchange_kind kind = {.size = sizeof(struct decisions),
+                                              .submits = true,
+                                              .read = read_body,
+                                              .begin = begin_decisions,
+                                              .answered = take_event,
+                                              .finish = write_response,
+                                              .done = free_decisions};
+    struct decisions *d = (struct decisions *)exchange_new(app, request, &kind);
+    if (!d)
+        return;
+    d->dialect = dialect;
+    exchange_run(&d->exchange);
+}

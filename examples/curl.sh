@@ -69,6 +69,15 @@ call /v1/chat/completions "${json[@]}" \
     '{"messages": [{"role": "user", "content": "Are you well?"}], "max_tokens": 8,
       "response_format": {"type": "json_schema", "json_schema": {"name": "answer", "schema": {"enum": ["yes", "no"]}}}}'
 
+# Probabilities of given answers: to questions about a text, and of labels.
+call /v1/systemone "${json[@]}" \
+    '{"state": "Our checkout has returned 500 errors since 9am.", "questions": {
+        "label": {"type": "choice", "instructions": "Which label fits this ticket?",
+                  "criteria": {"billing": "Payments and refunds", "bug": "Software errors"}},
+        "urgent": {"type": "noul", "instructions": "Is it urgent?"},
+        "mood": {"type": "score", "instructions": "How angry is the customer?", "criteria": ["calm", "annoyed", "furious"]}}}'
+call /classify "${json[@]}" '{"input": ["I was charged twice.", "The page is blank."], "labels": ["billing", "bug"]}'
+
 # Anthropic's words for it, and how many tokens they have.
 call /v1/messages "${json[@]}" '{"system": "Be brief.", "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 8, "temperature": 0}'
 call /v1/messages/count_tokens "${json[@]}" '{"messages": [{"role": "user", "content": "Hello"}]}'

@@ -8,14 +8,24 @@
 // ---- defaults
 
 // A parameter of a stage that is off here is its default once the stage is on.
-const struct sampling_params sampling_plain = {.temperature = 1,
-                                               .top_p = 1,
-                                               .repetition_penalty = 1,
-                                               .xtc_threshold = 0.1f,
-                                               .dynatemp_exponent = 1,
-                                               .mirostat_tau = 5,
-                                               .mirostat_eta = 0.1f,
-                                               .logprobs = -1};
+#define REST                                                                                                 \
+    .repetition_penalty = 1, .xtc_threshold = 0.1f, .dynatemp_exponent = 1, .mirostat_tau = 5,               \
+    .mirostat_eta = 0.1f, .logprobs = -1
+const struct sampling_params sampling_plain = {.temperature = 1, .top_p = 1, REST};
+const struct sampling_params sampling_chat = {
+    .temperature = 0.8f, .top_k = 40, .top_p = 0.95f, .min_p = 0.05f, REST};
+
+// The shortest number that a person would write for it.
+static json_t *number_of(float v) {
+    char text[32];
+    snprintf(text, sizeof text, "%.6g", (double)v);
+    return json_real(strtod(text, NULL));
+}
+
+json_t *sampling_object(const struct sampling_params *s) {
+    return json_pack("{s:o,s:i,s:o,s:o}", "temperature", number_of(s->temperature), "top_k", s->top_k,
+                     "top_p", number_of(s->top_p), "min_p", number_of(s->min_p));
+}
 
 #define AT(field) offsetof(struct sampling_params, field)
 static const struct field defaults[] = {

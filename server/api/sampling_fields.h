@@ -4,6 +4,10 @@
 #include "fields.h"
 
 extern const struct sampling_params sampling_plain; // of a request that says nothing
+// Of a person's chats, where neither the model nor the operator says anything: llama.cpp's
+extern const struct sampling_params sampling_chat;
+// temperature, top_k, top_p and min_p, as fields of a request. The caller's; NULL: out of memory.
+json_t *sampling_object(const struct sampling_params *s);
 // Reads into out what an operator or a model may say for all requests. strict: nothing else may be in the object.
 bool sampling_read_defaults(struct sampling_params *out, const json_t *object, bool strict,
                             struct api_error *e);

@@ -2,6 +2,7 @@
 //
 // Ctrl-C stops the answer only. Where standard input is no terminal each line is a message and answers are all that
 // standard output gets.
+#include "api/sampling_fields.h"
 #include "buf.h"
 #include "commands.h"
 #include "line_input.h"
@@ -129,6 +130,7 @@ static bool say(struct chat_session *c, const char *text, size_t len) {
 static const char help[] =
     "/system [TEXT]   what the model is told first; without TEXT: nothing\n"
     "/retry           another answer to the last message\n"
+    "/set [NAME VALUE] how answers are sampled: temperature, top_k, top_p, min_p, …\n"
     "/tokens          how long the conversation is\n"
     "/new             a new conversation\n"
     "/save FILE       writes the conversation as JSON\n"
@@ -213,6 +215,48 @@ static bool retry(struct chat_session *c) {
     return ok;
 }
 
+// temperature 0.8, top_k 40, …
+static void print_sampling(const struct chat_session *c, const char *behind) {
+    const char *name;
+    json_t *v;
+    bool any = false;
+    json_object_foreach(c->talk->sampling, name, v) {
+        printf("%s%s %.6g", any ? ", " : "", name, json_number_value(v));
+        any = true;
+    }
+    printf("%s%s\n", any ? "" : "as the server has it", behind);
+}
+
+static bool set_sampling(struct chat_session *c, char *rest) {
+    struct sampling_params scratch = sampling_plain;
+    struct api_error e = {0};
+    size_t n = strcspn(rest, " \t");
+    if (!*rest) {
+        print_sampling(c, "");
+        return true;
+    }
+    json_t *one = json_object(), *value = json_loads(rest + n, JSON_DECODE_ANY, NULL);
+    rest[n] = '\0';
+    bool ok = value && json_object_set(one, rest, value) == 0 &&
+              sampling_read_defaults(&scratch, one, true, &e) &&
+              json_object_update(c->talk->sampling, one) == 0;
+    if (!ok)
+        complain("%s", e.status ? e.message : "/set wants a NAME and a number");
+    json_decref(value);
+    json_decref(one);
+    return ok;
+}
+
+// Flags go before the defaults of the model and of the server.
+static void take_flags(json_t *sampling, const struct config *c) {
+    if (c->answer_temperature >= 0)
+        json_object_set_new(sampling, "temperature", json_real(c->answer_temperature));
+    if (c->top_p < 1)
+        json_object_set_new(sampling, "top_p", json_real(c->top_p));
+    if (c->top_k > 0)
+        json_object_set_new(sampling, "top_k", json_integer(c->top_k));
+}
+
 static bool set_system(struct chat_session *c, const char *text) {
     free(c->system);
     c->system = *text ? strdup(text) : NULL;
@@ -222,7 +266,7 @@ static bool set_system(struct chat_session *c, const char *text) {
 // Runs a line that begins with /. *quit: it was /quit. False: it failed, and has said so.
 static bool run_command(struct chat_session *c, char *line, bool *quit) {
     size_t n = strcspn(line, " \t\n");
-    const char *rest = line + n + strspn(line + n, " \t\n");
+    char *rest = line + n + strspn(line + n, " \t\n");
     line[n] = '\0';
     if (strcmp(line, "/quit") == 0 || strcmp(line, "/exit") == 0 || strcmp(line, "/bye") == 0) {
         *quit = true;
@@ -232,6 +276,8 @@ static bool run_command(struct chat_session *c, char *line, bool *quit) {
         return fputs(help, stdout) >= 0;
     if (strcmp(line, "/system") == 0)
         return set_system(c, rest);
+    if (strcmp(line, "/set") == 0)
+        return set_sampling(c, rest);
     if (strcmp(line, "/new") == 0 || strcmp(line, "/clear") == 0)
         return json_array_clear(c->messages) == 0;
     if (strcmp(line, "/tokens") == 0)
@@ -298,13 +344,16 @@ int cmd_chat(const struct config *config) {
     c.talk = url ? talk_open_url(config, url, &rc) : talk_open_local(config, &rc);
     if (!c.talk)
         return rc;
+    take_flags(c.talk->sampling, config);
     c.messages = json_array();
     line_input_open(&c.in);
     sigaction(SIGINT, &action, NULL);
     if (config->system)
         c.system = strdup(config->system);
-    if (c.in.tty)
+    if (c.in.tty) {
         puts("/help lists the commands, ctrl-D ends");
+        print_sampling(&c, "; /set changes it");
+    }
     for (bool quit = false; !quit && read_message(&c, &line);) {
         if (line.len == 0)
             continue;

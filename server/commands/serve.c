@@ -187,7 +187,8 @@ static void after_load(uv_work_t *work, int status) {
         err_set(&err, STATUS_NOMEM, "out of memory");
     if (c->store && !(app->model.store = response_store_new((size_t)c->store)))
         err_set(&err, STATUS_NOMEM, "out of memory for --store");
-    if (err.code != STATUS_OK || sampling_defaults(&app->sampling, c, info, &err) != STATUS_OK ||
+    if (err.code != STATUS_OK ||
+        sampling_defaults(&app->sampling, &app->chat_sampling, c, info, &err) != STATUS_OK ||
         chat_open(&app->model, c->chat_template, &err) != STATUS_OK ||
         chat_set_format(&app->model, c->tool_call_parser, &err) != STATUS_OK) {
         complain("%s", err.msg);

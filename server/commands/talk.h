@@ -20,6 +20,8 @@ struct talk_result {
 };
 
 struct talk {
+    // Owned, the command's to change: temperature, top_k, … as fields of a request. Those that are not there are the server's.
+    json_t *sampling;
     // Answers messages, a list of OpenAI's. STATUS_CANCELLED: *stop was set; what came is an answer all the same. Else err
     // says in a sentence why there is none, or no more.
     enum status (*answer)(struct talk *t, const json_t *messages, const struct talk_sink *sink,
@@ -30,6 +32,6 @@ struct talk {
     void (*close)(struct talk *t); // frees t
 };
 
-// NULL after one line on stderr; *rc is the exit code.
+// `sampling` is that of the model, or of the server where it tells it. NULL after one line on stderr; *rc is the exit code.
 struct talk *talk_open_local(const struct config *c, int *rc);
 struct talk *talk_open_url(const struct config *c, const char *url, int *rc);

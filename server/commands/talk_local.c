@@ -2,9 +2,11 @@
 // and calls.
 #include "api/dialect.h"
 #include "api/messages.h"
+#include "api/sampling_fields.h"
 #include "commands.h"
 #include "local.h"
 #include "log.h"
+#include "minmax.h"
 #include "process/console.h"
 #include "process/sampling_defaults.h"
 #include "process/setup.h"
@@ -124,6 +126,12 @@ static enum status run(struct local_answer *a, const struct token_buf *prompt, b
         .stop = stops,
         .num_stop = tokenizer_ends(t->model.tokenizer, stops, MAX_STOP_TOKENS),
     };
+    struct api_error e = {0};
+    sampling_read_defaults(&p.sampling, t->talk.sampling, false, &e); // the command has checked it
+    if (p.sampling.temperature < 1e-5f)
+        p.sampling.temperature = 0;
+    p.sampling.top_k = max_int(p.sampling.top_k, 0);
+    p.sampling.logprobs = -1;
     p.sampling.seed = c->seed;
     if (!c->has_seed && getrandom(&p.sampling.seed, sizeof p.sampling.seed, 0) < 0)
         p.sampling.seed = t->last_id;
@@ -184,21 +192,11 @@ static enum status local_count(struct talk *talk, const json_t *messages, int64_
 
 static void local_talk_close(struct talk *talk) {
     struct local_talk *t = (struct local_talk *)talk;
+    json_decref(talk->sampling);
     chat_close(&t->model);
     if (t->local.engine)
         local_close(&t->local);
     free(t);
-}
-
-// Flags go before the defaults of the model.
-static void apply_flags(struct sampling_params *s, const struct config *c) {
-    s->logprobs = -1;
-    if (c->answer_temperature >= 0)
-        s->temperature = c->answer_temperature < 1e-5 ? 0 : (float)c->answer_temperature;
-    if (c->top_p < 1)
-        s->top_p = (float)c->top_p;
-    if (c->top_k > 0)
-        s->top_k = c->top_k;
 }
 
 struct talk *talk_open_local(const struct config *c, int *rc) {
@@ -209,7 +207,7 @@ struct talk *talk_open_local(const struct config *c, int *rc) {
         *rc = EXIT_ENGINE;
         return NULL;
     }
-    t->talk = (struct talk){local_answer, local_count, local_talk_close};
+    t->talk = (struct talk){NULL, local_answer, local_count, local_talk_close};
     t->config = c;
     *rc = local_open(&t->local, c);
     if (*rc != 0) {
@@ -221,7 +219,8 @@ struct talk *talk_open_local(const struct config *c, int *rc) {
     t->model = (struct served_model){.tokenizer = t->local.tokenizer,
                                      .max_model_len = info->max_model_len,
                                      .max_token_bytes = tokenizer_max_bytes(t->local.tokenizer)};
-    if (sampling_defaults(&t->sampling, c, info, &err) != STATUS_OK ||
+    struct sampling_params plain;
+    if (sampling_defaults(&plain, &t->sampling, c, info, &err) != STATUS_OK ||
         chat_open(&t->model, c->chat_template, &err) != STATUS_OK ||
         chat_set_format(&t->model, c->tool_call_parser, &err) != STATUS_OK) {
         complain("%s", err.msg);
@@ -229,8 +228,7 @@ struct talk *talk_open_local(const struct config *c, int *rc) {
     } else if (!t->model.chat) {
         complain("%s (--chat-template NAME gives it one)", t->model.chat_problem);
         *rc = EXIT_MODEL;
-    } else {
-        apply_flags(&t->sampling, c);
+    } else if ((t->talk.sampling = sampling_object(&t->sampling))) {
         return &t->talk;
     }
     local_talk_close(&t->talk);

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { SILENCE_MS = 120000, MAX_ANSWER = 64 << 20, MAX_LINE = 1 << 20 };
+enum { SILENCE_MS = 120000, PROPS_MS = 3000, MAX_ANSWER = 64 << 20, MAX_LINE = 1 << 20 };
 
 struct url_talk {
     struct talk talk; // first
@@ -37,21 +37,21 @@ static enum status refused(int http, const char *body, size_t len, struct err *e
     return status;
 }
 
-// Asks, and reads all of the response into out, or gives each line of a good one to line() where that is not NULL.
+// Asks, by GET where there is no body, and reads all of the response into out, or gives each line of a good one to line() where that is not NULL.
 static enum status ask(struct url_talk *t, const char *path, const json_t *body,
                        const volatile sig_atomic_t *stop,
                        bool (*line)(void *arg, const char *text, size_t len, struct err *err), void *arg,
                        struct buf *out, struct err *err) {
-    char *text = json_dumps(body, JSON_COMPACT);
+    char *text = body ? json_dumps(body, JSON_COMPACT) : NULL;
     struct http_client c;
-    if (!text)
+    if (body && !text)
         return err_set(err, STATUS_NOMEM, "out of memory");
-    const struct client_request request = {.method = "POST",
+    const struct client_request request = {.method = body ? "POST" : "GET",
                                            .path = path,
                                            .key = key_of(t->config),
                                            .body = text,
-                                           .len = strlen(text),
-                                           .timeout_ms = SILENCE_MS,
+                                           .len = text ? strlen(text) : 0,
+                                           .timeout_ms = body ? SILENCE_MS : PROPS_MS,
                                            .stop = stop};
     enum status status = client_open(&c, &t->url, &request, err);
     bool whole = status == STATUS_OK && (!line || c.status != 200);
@@ -150,15 +150,11 @@ static bool take_line(void *arg, const char *text, size_t len, struct err *err) 
     return ok;
 }
 
-static json_t *request_body(const struct config *c, const json_t *messages) {
+static json_t *request_body(const struct url_talk *t, const json_t *messages) {
+    const struct config *c = t->config;
     json_t *body = json_pack("{s:O,s:b,s:{s:b}}", "messages", messages, "stream", 1, "stream_options",
                              "include_usage", 1);
-    if (c->answer_temperature >= 0)
-        json_object_set_new(body, "temperature", json_real(c->answer_temperature));
-    if (c->top_p < 1)
-        json_object_set_new(body, "top_p", json_real(c->top_p));
-    if (c->top_k > 0)
-        json_object_set_new(body, "top_k", json_integer(c->top_k));
+    json_object_update(body, t->talk.sampling);
     if (c->answer_tokens)
         json_object_set_new(body, "max_tokens", json_integer(c->answer_tokens));
     if (c->has_seed)
@@ -171,7 +167,7 @@ static enum status url_answer(struct talk *talk, const json_t *messages, const s
     struct url_talk *t = (struct url_talk *)talk;
     struct url_answer a = {.sink = sink, .out = out, .began = now_ms()};
     struct buf b = {0};
-    json_t *body = request_body(t->config, messages);
+    json_t *body = request_body(t, messages);
     *out = (struct talk_result){.prompt = -1, .cached = -1, .output = -1};
     enum status status = ask(t, t->chat, body, stop, take_line, &a, &b, err);
     json_decref(body);
@@ -201,7 +197,28 @@ static enum status url_count(struct talk *talk, const json_t *messages, int64_t 
     return status;
 }
 
-static void url_close(struct talk *talk) { free(talk); }
+static void url_close(struct talk *talk) {
+    json_decref(talk->sampling);
+    free(talk);
+}
+
+// The server's settings for a person's chats. Empty: it does not tell, as others; a fault will be told of the first message.
+static json_t *chat_sampling(struct url_talk *t, const char *base) {
+    static const volatile sig_atomic_t never = 0;
+    char path[1200];
+    struct buf b = {0};
+    struct err err = {0};
+    snprintf(path, sizeof path, "%s/props", base);
+    enum status status = ask(t, path, NULL, &never, NULL, NULL, &b, &err);
+    json_t *root = status == STATUS_OK ? json_loadb(b.data ? b.data : "", b.len, 0, NULL) : NULL;
+    json_t *found = json_incref(json_object_get(root, "chat_sampling"));
+    json_decref(root);
+    buf_free(&b);
+    if (json_is_object(found))
+        return found;
+    json_decref(found);
+    return json_object();
+}
 
 struct talk *talk_open_url(const struct config *c, const char *url, int *rc) {
     struct url_talk *t = calloc(1, sizeof *t);
@@ -211,7 +228,7 @@ struct talk *talk_open_url(const struct config *c, const char *url, int *rc) {
         free(t);
         return NULL;
     }
-    t->talk = (struct talk){url_answer, url_count, url_close};
+    t->talk = (struct talk){NULL, url_answer, url_count, url_close};
     t->config = c;
     char *base = t->url.path;
     for (size_t n = strlen(base); n && base[n - 1] == '/'; n--)
@@ -221,6 +238,7 @@ struct talk *talk_open_url(const struct config *c, const char *url, int *rc) {
         base[n - 3] = '\0';
     snprintf(t->chat, sizeof t->chat, "%s/v1/chat/completions", base);
     snprintf(t->count, sizeof t->count, "%s/v1/chat/completions/input_tokens", base);
+    t->talk.sampling = chat_sampling(t, base);
     *rc = 0;
     return &t->talk;
 }

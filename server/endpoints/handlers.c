@@ -2,11 +2,13 @@
 #include "handlers.h"
 
 #include "api/loras.h"
+#include "api/sampling_fields.h"
 #include "api/tokenize.h"
 #include "build_id.h"
 #include "dialects/openai.h"
 #include "requests/reply.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 // ---- models
@@ -149,13 +151,25 @@ void get_tokenizer_info(struct app *app, struct http_request *request) {
     reply_json(request, &b);
 }
 
-// llama-server's, where clients learn the context length. What a request does not say is OpenAI's default.
+static void write_sampling(struct buf *b, const struct sampling_params *s) {
+    json_t *object = sampling_object(s);
+    char *text = object ? json_dumps(object, JSON_COMPACT | JSON_REAL_PRECISION(6)) : NULL;
+    b->failed |= text == NULL;
+    buf_str(b, text ? text : "");
+    free(text);
+    json_decref(object);
+}
+
+// llama-server's, where clients learn the context length; `params` of requests that say nothing. Ours besides:
+// `chat_sampling`, which programs send that a person chats with.
 void get_props(struct app *app, struct http_request *request) {
     const struct served_model *m = &app->model;
     struct buf b = {0};
-    buf_fmt(&b,
-            "{\"default_generation_settings\":{\"n_ctx\":%d,\"params\":{\"temperature\":1.0,\"top_p\":1.0}},",
-            m->max_model_len);
+    buf_fmt(&b, "{\"default_generation_settings\":{\"n_ctx\":%d,\"params\":", m->max_model_len);
+    write_sampling(&b, &app->sampling);
+    buf_lit(&b, "},\"chat_sampling\":");
+    write_sampling(&b, &app->chat_sampling);
+    buf_char(&b, ',');
     buf_fmt(&b, "\"total_slots\":%d,\"model_alias\":", engine_info(app->engine)->max_num_seqs);
     json_quote(&b, app->names.items[0], strlen(app->names.items[0]));
     buf_lit(&b, ",\"model_path\":"); // where files lie is nobody's business

@@ -9,6 +9,8 @@ const list = byId("messages"), form = byId("parameters"), prompt = byId("prompt"
 const names = { user: "You", assistant: "Answer", tool: "Tool result", system: "System", unreadable: "In the browser's storage" };
 
 let chat = null; // the conversation that is shown; see chats.js
+let usual = {}; // how the server samples for a person who sets nothing; the fields show it
+let known; // when that is there, or never comes
 let blank = null; // a conversation whose settings are written, and no message yet
 const problems = new Map(); // id of a conversation -> what went wrong with its last answer
 
@@ -141,10 +143,10 @@ function parsed(name, what, ok) {
   return value;
 }
 
-// What the server is sent: a setting that is empty is not there, so that the server's own default holds.
+// What the server is sent: a setting that is empty is what its field shows, or not there, so that the server's own default holds.
 function requestBody() {
   const s = chat.settings;
-  const body = { messages: [], stream: true, stream_options: { include_usage: true } };
+  const body = { messages: [], stream: true, stream_options: { include_usage: true }, ...usual };
   if (s.model) body.model = s.model;
   for (const name of NUMBERS) if (s[name]) body[name] = Number(s[name]);
   if (s.stop) body.stop = [s.stop];
@@ -426,6 +428,8 @@ async function answer(nothing = () => {}) {
   byId("status").textContent = "The server answers.";
   showMessages();
   try {
+    await known;
+    if (!runs()) return;
     const body = requestBody(), began = performance.now();
     const response = await send("v1/chat/completions", { body, signal: controller.signal });
     for await (const event of events(response)) {
@@ -532,8 +536,8 @@ export function openChat() {
   chats.watch(changed);
   for (const name of ["pagehide", "visibilitychange"]) addEventListener(name, () => chats.running.forEach((run) => run.keep()));
   addEventListener("beforeunload", (e) => ["full", "refused"].includes(chats.trouble()) && e.preventDefault());
-  addEventListener("keys", () => form.elements.model.length || showModels());
-  showModels();
+  addEventListener("keys", () => form.elements.model.length || (known = showModels()));
+  known = showModels();
 }
 
 async function showModels() {
@@ -541,6 +545,8 @@ async function showModels() {
     const models = (await getJson("v1/models")).data;
     form.elements.model.replaceChildren(...models.map((m) => el("option", { value: m.id, textContent: m.id })));
     byId("model-name").textContent = models[0]?.id ?? "";
+    usual = (await getJson("props")).chat_sampling;
+    for (const [name, value] of Object.entries(usual)) form.elements[name].placeholder = value;
     fillSettings();
   } catch (e) {
     showProblem(e.message);

@@ -35,8 +35,16 @@ static json_t *advice_object(const struct sampling_advice *a) {
     return object;
 }
 
-enum status sampling_defaults(struct sampling_params *out, const struct config *c,
-                              const struct engine_info *info, struct err *err) {
+// Takes for chats, too, what take() has taken.
+static void repeat(struct sampling_params *chat, const json_t *object) {
+    struct api_error e = {0};
+    struct sampling_params given = *chat;
+    if (sampling_read_defaults(&given, object, false, &e))
+        *chat = given;
+}
+
+enum status sampling_defaults(struct sampling_params *out, struct sampling_params *chat,
+                              const struct config *c, const struct engine_info *info, struct err *err) {
     struct api_error e = {0};
     const char *from = c->generation_config, *flag = "--generation-config";
     bool is_auto = strcmp(from, "auto") == 0, is_none = strcmp(from, "vllm") == 0;
@@ -48,6 +56,8 @@ enum status sampling_defaults(struct sampling_params *out, const struct config *
     if (!is_none && !json_is_object(advice))
         err_set(err, STATUS_INVALID, "%s %s: expected auto, vllm or a file with an object of JSON", flag,
                 from);
+    *chat = is_auto && json_object_size(advice) == 0 ? sampling_chat : sampling_plain;
+    repeat(chat, advice);
     if (err->code == STATUS_OK && advice && !take(out, advice, false, is_auto ? "model" : from, &e)) {
         if (is_auto) // the model's word, not the operator's
             log_msg(LOG_WARN, "the sampling parameters that the model file recommends are ignored: %s",
@@ -64,6 +74,7 @@ enum status sampling_defaults(struct sampling_params *out, const struct config *
         else if (!take(out, given, true, "flag", &e))
             err_set(err, STATUS_INVALID, "%s: %s", flag, e.message);
     }
+    repeat(chat, given);
     json_decref(advice);
     json_decref(given);
     return err->code;

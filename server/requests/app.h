@@ -48,8 +48,9 @@ struct app {
     struct service *service;
     struct served_model model;
     struct loras *loras;
-    struct sampling_params sampling; // model.sampling
-    bool drafts_ngrams;              // --speculative-method
+    struct sampling_params sampling;      // model.sampling
+    struct sampling_params chat_sampling; // a person's, by the page and `quire chat`
+    bool drafts_ngrams;                   // --speculative-method
     struct str_list names;
     char fingerprint[64];
     int64_t created; // s, of the process; for /v1/models

@@ -141,6 +141,47 @@ def test_lines_that_go_on(tiny):
         assert chat(lines, "--temperature", "0").stdout == want + "\n"
 
 
+USUAL = {"temperature": 0.8, "top_k": 40, "top_p": 0.95, "min_p": 0.05}
+SHOWN = "temperature 0.8, top_k 40, top_p 0.95, min_p 0.05"
+
+
+def shown(values):
+    return ", ".join(f"{name} {value:g}" for name, value in values.items())
+
+
+@pytest.mark.parametrize("where", ["process", "server"])
+def test_sampling(tiny, start, where, tmp_path):
+    """A person who says nothing gets llama.cpp's defaults, where the model gives no advice; a request gets OpenAI's."""
+
+    def sampled(**fields):
+        body = {"messages": [user(WHO)], "seed": 5} | fields
+        return tiny.post("/v1/chat/completions", body).json()["choices"][0]["message"]["content"] + "\n"
+
+    to = [tiny.url] if where == "server" else []
+    assert chat([WHO], "--seed", "5", *to).stdout == sampled(**USUAL)
+    lines = ["/set", "/set temperature 0", "/set top_k -1", "/set", WHO]
+    less = shown(USUAL | {"temperature": 0, "top_k": -1})
+    assert chat(lines, *to).stdout == f"{SHOWN}\n{less}\n{said(tiny, user(WHO))}\n"
+    assert chat(["/set", WHO], "--seed", "5", "--temperature", "1.5", "--top-k", "7", *to).stdout == (
+        shown(USUAL | {"temperature": 1.5, "top_k": 7}) + "\n" + sampled(**USUAL | {"temperature": 1.5, "top_k": 7}))
+    for line, word in (("/set temperature 3", "at most 2"), ("/set temperature", "a number"), ("/set nix 1", "nix"), ("/set top_p x", "number")):
+        got = chat([line, "/set"], *to)
+        assert got.returncode == 1 and word in got.stderr and got.stdout == SHOWN + "\n", line
+    flags = ["--override-generation-config", '{"temperature": 0.25, "min_p": 0}']
+    told = chat(["/set"], start(*flags, model="").url) if where == "server" else chat(["/set"], *flags)
+    assert told.stdout == shown(USUAL | {"temperature": 0.25, "min_p": 0}) + "\n"
+    (tmp_path / "advice.json").write_text('{"temperature": 0.5}')
+    flags = ["--generation-config", tmp_path / "advice.json"]  # then nothing of ours
+    told = chat(["/set"], start(*flags, model="").url) if where == "server" else chat(["/set"], *flags)
+    assert told.stdout == "temperature 0.5, top_k 0, top_p 1, min_p 0\n"
+
+
+def test_sampling_of_another_server():
+    with stub() as url:
+        pass
+    assert chat(["/set"], "--url", url).stdout == "as the server has it\n"
+
+
 def test_what_fails(tiny, tmp_path):
     (tmp_path / "bad.json").write_text('{"messages": [{"role": 1}]}')
     for line, word in (("/nix", "/help"), ("/save", "FILE"), ("/load /none/such", "/none/such"), (f"/load {tmp_path}/bad.json", "expected"),
@@ -179,15 +220,17 @@ def stub(*answers):
     """Gives each connection the next answer."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         def serve():
-            for answer in answers:
+            waiting = list(answers)
+            while waiting:
                 conn, _ = listener.accept()
                 with conn:
                     request = conn.recv(65536)
                     length = re.search(rb"Content-Length: (\d+)", request)
                     while length and len(request.partition(b"\r\n\r\n")[2]) < int(length[1]):
                         request += conn.recv(65536)  # what is unread at a close takes the answer away
+                    told = request.startswith(b"GET /props ")  # how a person's chats are sampled: others do not tell
                     with contextlib.suppress(OSError):  # it has read enough
-                        conn.sendall(answer)
+                        conn.sendall(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n" if told else waiting.pop(0))
 
         thread = threading.Thread(target=serve, daemon=True)
         thread.start()
@@ -252,6 +295,7 @@ def test_a_person_talks(tiny, terminal, where, env):
     to = ["--url", tiny.url] if where == "server" else []
     t = terminal("chat", "--temperature", "0", *to, env=env)
     t.until("ctrl-D ends\r\n")
+    t.until(shown(USUAL | {"temperature": 0}) + "; /set changes it\r\n")
     t.until("> ")
     t.type(WHO + "\n")
     assert said(tiny, user(WHO)) in t.until("tokens/s]")

@@ -101,6 +101,9 @@ ROWS = [
     (DECISIONS, "r->logprobs + q->logprobs + prompt * q->num_edges", "r->logprobs + q->logprobs", "test_server_decisions"),  # the first order counts twice
     (DECISIONS, ".at = r->num_logprobs + n->edges + k", ".at = r->num_logprobs + n->edges", "test_server_decisions"),  # options beyond the 20th
     (DECISIONS, "(size_t)r->rows[i].depth + 1;", "1;", "test_server_decisions"),  # a row beyond the context
+    # ---- sampling of chats
+    ("server/process/sampling_defaults.c", "is_auto && json_object_size(advice) == 0 ? sampling_chat", "is_auto ? sampling_chat", "test_server_config"),  # beside advice
+    ("server/process/sampling_defaults.c", "    repeat(chat, given);\n", "", "test_server_config"),  # the operator's word is lost
     # ---- fields of a request
     (OPENAI_PARSE, "if (other && other != given && !same_value(other, v)) {", "if (false) {",
             "test_server_openai"),  # two names, two values: one is dropped

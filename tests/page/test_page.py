@@ -101,7 +101,10 @@ def test_parameters(tiny, visit):
     page = visit(tiny.url)
     sent = bodies(page)
     ask(page, WHO)
-    assert set(sent[0]) == {"messages", "stream", "stream_options"}
+    usual = {"temperature": 0.8, "top_k": 40, "top_p": 0.95, "min_p": 0.05}  # of a model that gives no advice
+    assert {k: v for k, v in sent[0].items() if k not in ("messages", "stream", "stream_options")} == usual
+    for name, value in usual.items():
+        assert page.get_attribute(f"#parameters [name={name}]", "placeholder") == str(value)
     numbers = {"temperature": 0.5, "top_p": 0.9, "top_k": 7, "min_p": 0.05, "max_tokens": 9, "seed": 3, "repetition_penalty": 1.5,
                "presence_penalty": 0.25, "frequency_penalty": -0.5}  # fmt: skip
     settings(page, **{k: str(v) for k, v in numbers.items()}, stop="zzz", system="You are terse.", more='{"min_tokens": 2}')
@@ -114,6 +117,13 @@ def test_parameters(tiny, visit):
     say(page, "x")
     until(page, "document.getElementById('problem').textContent.startsWith('More fields')")
     assert len(sent) == 2
+
+
+def test_the_models_advice(start, visit):
+    page = visit(start("--override-generation-config", '{"temperature": 0.25, "top_k": 3}').url)
+    sent = bodies(page)
+    ask(page, WHO)
+    assert {k: sent[0][k] for k in ("temperature", "top_k", "top_p", "min_p")} == {"temperature": 0.25, "top_k": 3, "top_p": 0.95, "min_p": 0.05}
 
 
 def test_error_is_the_servers(tiny, visit):

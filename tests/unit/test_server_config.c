@@ -4,6 +4,7 @@
 #include "process/default_model.h"
 #include "process/embedded_model.h"
 #include "process/options.h"
+#include "process/sampling_defaults.h"
 
 #include <limits.h>
 #include <sys/stat.h>
@@ -33,6 +34,28 @@ static void drop(struct parsed *p) {
     config_free(&p->config);
     for (int i = 0; i < p->num_words; i++)
         free(p->words[i]);
+}
+
+// The API's defaults and a person's, of a model that recommends a temperature, or -1: nothing.
+static void expect_sampling(const char *flags, double advice, const double wanted[4]) {
+    struct parsed p;
+    struct sampling_params api, chat;
+    struct err err = {0};
+    const struct engine_info info = {.advice = {advice, -1, -1, -1, -1}};
+    parse(&p, CMD_SERVE, flags);
+    assert_int_equal(sampling_defaults(&api, &chat, &p.config, &info, &err), STATUS_OK);
+    assert_float_equal(api.temperature, (float)wanted[0], 1e-6f);
+    assert_int_equal(api.top_k, (int)wanted[1]);
+    assert_float_equal(chat.temperature, (float)wanted[2], 1e-6f);
+    assert_int_equal(chat.top_k, (int)wanted[3]);
+    drop(&p);
+}
+
+TEST(sampling) {
+    expect_sampling("m.gguf", -1, (const double[]){1, 0, 0.8, 40});
+    expect_sampling("m.gguf", 0.5, (const double[]){0.5, 0, 0.5, 0});
+    expect_sampling("m.gguf --generation-config vllm", 0.5, (const double[]){1, 0, 1, 0});
+    expect_sampling("m.gguf --override-generation-config {\"top_k\":3}", -1, (const double[]){1, 3, 0.8, 3});
 }
 
 TEST(defaults) {

@@ -96,6 +96,24 @@ TEST(rows) {
            true, "0 |abcdefghijklmnopqrst;0 |uv");
 }
 
+// Each edge has one log-probability, which one row brings.
+TEST(places) {
+    static const char body[] =
+        "{\"input\":[\"t\",\"u\"],\"labels\":[\"a\",\"b\",\"c\",\"d\",\"e\",\"f\",\"g\","
+        "\"h\",\"i\",\"j\",\"k\",\"l\",\"m\",\"n\",\"o\",\"p\",\"q\",\"r\",\"s\",\"t\","
+        "\"u\",\"v\"],\"method\":\"sequence\",\"permutations\":2}";
+    struct decision_request r;
+    struct api_error e = {0};
+    int next = 0;
+    assert_true(read_body(&r, &vllm_classify, body, 4096, &e));
+    for (int i = 0; i < r.num_rows; i++) {
+        assert_int_equal(r.rows[i].at, next);
+        next += r.rows[i].num_edges;
+    }
+    assert_int_equal(next, r.num_logprobs);
+    decision_request_free(&r);
+}
+
 static struct decision_request weighed(const char *body, const double *shares, int num) {
     struct decision_request r;
     struct api_error e = {0};

@@ -89,6 +89,15 @@ def chatml(tmp_path_factory):
     return path
 
 
+@pytest.fixture(scope="session")
+def long_context(tmp_path_factory):
+    """The same, with a context of 32,768 tokens."""
+    path = tmp_path_factory.mktemp("models") / "long.gguf"
+    tool = goldens.ROOT / "tests/tools/make_gguf.py"
+    subprocess.run([sys.executable, tool, path, "--chatml", "--context", "32768"], check=True)
+    return path
+
+
 @pytest.fixture(scope="module")
 def chat(chatml):
     server = Server(model=chatml)

@@ -3,12 +3,8 @@ all questions, and the same bits in any company."""
 
 import contextlib
 import math
-import subprocess
-import sys
 import threading
 
-import goldens
-import prometheus
 import pytest
 from process import SLOW
 from wire import check_error, wait_for
@@ -37,7 +33,7 @@ def near(a, b):
 
 def computed(server):
     """Tokens of prompts that the server has computed."""
-    metrics = prometheus.parse(server.get("/metrics").body.decode())
+    metrics = server.metrics()
     return metrics.value("vllm:prompt_tokens_total") - metrics.value("vllm:prefix_cache_hits_total")
 
 
@@ -215,13 +211,6 @@ def test_same_bits_alone_and_in_company(start, tiny):
             thread.join()
     for flags in (["--no-enable-prefix-caching"], ["--max-num-seqs", "2", "--max-num-batched-tokens", "64"], ["--threads", "2"]):
         assert decide(start(*flags, model=""), TICKET, questions)["answers"] == alone, flags
-
-
-@pytest.fixture(scope="module")
-def long_context(tmp_path_factory):
-    path = tmp_path_factory.mktemp("models") / "long.gguf"
-    subprocess.run([sys.executable, goldens.ROOT / "tests/tools/make_gguf.py", path, "--chatml", "--context", "8192"], check=True)
-    return path
 
 
 def test_one_prefill(start, long_context):

@@ -21,7 +21,7 @@ SKIP = ("build", ".venv", ".venv-peers", ".git")
 PAGES = sorted(p for p in ROOT.rglob("*.md") if p.relative_to(ROOT).parts[0] not in SKIP)
 DEV_WORDS = re.findall(r"^(?:\./dev )(\S+)", subprocess.run([ROOT / "dev", "help"], capture_output=True, text=True).stdout, re.M)
 DEV_WORDS += ["help"]
-BENCHES = {"cpu": "models.py", "drafts": "drafts.py", "serving": "serving.py", "structured": "structured.py"}
+BENCHES = {"cpu": "models.py", "decisions": "decisions.py", "drafts": "drafts.py", "serving": "serving.py", "structured": "structured.py"}
 
 
 def lines_of(text):

@@ -251,16 +251,14 @@ def test_refused(tiny, start):
 
 
 def test_a_client_that_leaves(start):
-    server = start(env=SLOW, model="")
+    server = start("--max-num-seqs", "1", env=SLOW, model="")
     conn = server.connect()
-    conn.send(server.bytes("POST", "/v1/systemone", {"state": TICKET, "questions": QUESTIONS, "permutations": 2}))
+    many = {f"q{i}": {"type": "noul", "instructions": f"Is it number {i}?"} for i in range(64)}
+    conn.send(server.bytes("POST", "/v1/systemone", {"state": TICKET, "questions": many, "permutations": 2}))
 
-    def busy():
-        load = server.get("/load").json()["server_load"]
-        return load > 0 and load
-
-    wait_for("work", busy)
+    wait_for("work", lambda: server.metrics().value("vllm:num_requests_waiting"))  # for a first token, and that is its last
     with contextlib.suppress(OSError):
         conn.reset()
-    wait_for("the end of it", lambda: server.get("/load").json()["server_load"] == 0)
+    wait_for("its end", lambda: server.metrics().value("vllm:num_requests_waiting") == 0)
+    assert server.metrics().value("vllm:request_success_total", finished_reason="abort") > 0
     assert answer(server, NOUL)["type"] == "noul"

@@ -130,6 +130,8 @@ static bool make_prompt(struct decision_request *r, const struct served_model *m
         ok = chat_question(m, &text, ids, e);
     }
     buf_free(&text);
+    if (ok && ids->len == 0)
+        return api_fail(e, 400, "template_error", param, "The chat template makes nothing of a question.");
     return ok;
 }
 
@@ -333,7 +335,7 @@ static size_t bytes_of(const json_t *v) {
 // Gives each question its number of prompts. False: they are too many, or too long.
 static bool make_room(struct decision_request *r, const struct served_model *m, const json_t *const *states,
                       int num_states, const char *param, struct api_error *e) {
-    size_t num = 0, bytes = 0, len = 0;
+    size_t num = 0, bytes = 0, names = 0, len = 0;
     for (int i = 0; i < r->num_questions; i++) {
         struct decision_question *q = &r->questions[i];
         q->prompt = (int)num;
@@ -341,6 +343,8 @@ static bool make_room(struct decision_request *r, const struct served_model *m, 
         num += (size_t)q->num_prompts;
         len = i == 0 || num_states > 1 ? bytes_of(states[num_states == 1 ? 0 : i]) : len;
         bytes += (size_t)q->num_prompts * len;
+        for (int k = 0; k < q->num_options; k++)
+            names += q->options[k].len;
         if (text_is_hopeless(m, len))
             return api_fail_context(e, param, "the text has", 0, len, m->max_model_len);
     }
@@ -349,6 +353,10 @@ static bool make_room(struct decision_request *r, const struct served_model *m, 
             e, 400, "out_of_range", param,
             "Questions times permutations times the text are %zu bytes, and at most %d are allowed.", bytes,
             MAX_DECISION_BYTES);
+    if (names > MAX_OPTION_BYTES)
+        return api_fail(e, 400, "out_of_range", "questions",
+                        "The names of all questions' options are %zu bytes, and at most %d are allowed.",
+                        names, MAX_OPTION_BYTES);
     return (r->base.prompts = calloc(num, sizeof *r->base.prompts)) != NULL || api_fail_memory(e);
 }
 

@@ -14,8 +14,10 @@ enum {
     MAX_QUESTIONS = 64,
     MAX_OPTIONS = 255,
     MAX_PERMUTATIONS = 16,
-    MAX_DECISION_ROWS = 16384,     // requests to the engine
-    MAX_DECISION_BYTES = 32 << 20, // of texts in prompts
+    MAX_DECISION_ROWS = 16384,      // requests to the engine
+    MAX_DECISION_OPTIONS = 1 << 16, // of all questions
+    MAX_OPTION_BYTES = 1 << 20,     // of their names
+    MAX_DECISION_BYTES = 32 << 20,  // of texts in prompts
 };
 
 enum question_type { QUESTION_CHOICE, QUESTION_NOUL, QUESTION_SCORE };

@@ -242,6 +242,10 @@ static bool read_inputs(struct decision_request *r, struct api_error *e) {
     } else if (!json_is_string(instructions)) {
         return api_fail(e, 400, "invalid_type", "instructions", "'instructions' must be a string.");
     }
+    size_t num_labels = json_is_array(labels) ? json_array_size(labels) : json_object_size(labels);
+    if (num_labels > MAX_DECISION_OPTIONS / num)
+        return api_fail(e, 400, "out_of_range", "labels", "Texts times labels must be at most %d.",
+                        MAX_DECISION_OPTIONS);
     if (!(r->questions = calloc(num, sizeof *r->questions)))
         return api_fail_memory(e);
     for (size_t i = 0; i < num; i++) {

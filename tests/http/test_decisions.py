@@ -240,6 +240,10 @@ def test_refused(tiny, start):
         response = tiny.post("/v1/systemone", body)
         check_error(response, (400, 404))
         assert response.json()["error"]["code"] == code
+    letters = [chr(0x100 + i) for i in range(255)]
+    check_error(tiny.post("/classify", {"input": ["a"] * 1000, "labels": letters}), 400, param="labels")
+    names = {f"{i:03d}" + "x" * 253: "" for i in range(255)}
+    check_error(tiny.post("/v1/systemone", {"state": "a", "questions": {str(i): CHOICE | {"criteria": names} for i in range(64)}}), 400, code="out_of_range")
     many = {str(i): NOUL for i in range(64)}
     check_error(tiny.post("/v1/systemone", {"state": "x" * 600_000, "questions": many}), 400)
     told = tiny.post("/v1/systemone", {"state": "a", "questions": {"q": NOUL | {"weight": 1}}, "seed": 1, "keep_alive": "5m"})

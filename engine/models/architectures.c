@@ -26,11 +26,11 @@ static const struct arch_experts
 #define BERT (TRAIT_SUM_NORMS | TRAIT_NO_PRE_NORMS | TRAIT_EMBED_NORM)
 static const struct arch archs[] = {
     // Llama 1 to 3.2, Mistral, Mixtral
-    {"llama", .rope_interleaved = true, .qkv_bias = OPTIONAL, .out_bias = OPTIONAL,
+    {"llama", FFN_BIASES, .rope_interleaved = true, .qkv_bias = OPTIONAL, .out_bias = OPTIONAL,
      .window_every_layer = true, .experts = &chosen, .may = LIST(H_TOP_K)},
     // Qwen2, Qwen2.5
     {"qwen2", .qkv_bias = ALWAYS},
-    {"qwen3", .qk_norm = QK_NORM_HEADS},
+    {"qwen3", .qk_norm = QK_NORM_HEADS, .qkv_bias = OPTIONAL, .out_bias = OPTIONAL},
     // Granite 3 and 4 (dense, without recurrent layers)
     {"granite", .rope_interleaved = true, .qkv_bias = OPTIONAL, .out_bias = OPTIONAL, .logits_divided = true,
      .may = LIST(SCALES, H_ROPE_FINETUNED), .must = LIST(H_LOGIT_SCALE)},
@@ -40,8 +40,8 @@ static const struct arch archs[] = {
     {"smollm3", .rope_interleaved = true, .qkv_bias = OPTIONAL, .no_rope_every = 4},
     // InternLM 2 and 2.5
     {"internlm2", .rope_interleaved = true},
-    {"ernie4_5", .rope_interleaved = true, .qkv_bias = OPTIONAL, .out_bias = OPTIONAL},
-    {"seed_oss", .qkv_bias = OPTIONAL, .traits = TRAIT_FFN_NORM_NAME},
+    {"ernie4_5", FFN_BIASES, .rope_interleaved = true, .qkv_bias = OPTIONAL, .out_bias = OPTIONAL},
+    {"seed_oss", .qkv_bias = OPTIONAL, .out_bias = OPTIONAL, .traits = TRAIT_FFN_NORM_NAME},
     {"hunyuan-dense", .qk_norm = QK_NORM_ROTATED},
     // Phi 3, 3.5 and 4
     {"phi3", .traits = TRAIT_FUSED_FFN, .window_every_layer = true},
@@ -76,10 +76,12 @@ static const struct arch archs[] = {
      .must = LIST(SSM, H_EXPERT_FFN)},
     // Command R and R+
     {"command-r", .norm = NORM_LAYER, .one_norm = ALWAYS, .rope_interleaved = true, .qkv_bias = OPTIONAL,
-     .qk_norm = QK_NORM_EACH, .may = LIST(H_LOGIT_SCALE), .must = LIST(H_LAYER_NORM_EPS)},
+     .out_bias = OPTIONAL, .qk_norm = QK_NORM_EACH, .may = LIST(H_LOGIT_SCALE),
+     .must = LIST(H_LAYER_NORM_EPS)},
     // Command R7B, Command A
     {"cohere2", .norm = NORM_LAYER, .one_norm = ALWAYS, .rope_interleaved = true, .qkv_bias = OPTIONAL,
-     .window_pattern = 4, .full_no_rope = true, .must = LIST(H_LAYER_NORM_EPS, H_LOGIT_SCALE, H_WINDOW)},
+     .out_bias = OPTIONAL, .window_pattern = 4, .full_no_rope = true,
+     .must = LIST(H_LAYER_NORM_EPS, H_LOGIT_SCALE, H_WINDOW)},
     {"gemma", .act = ACT_GELU, .embed_sqrt = true},
     {"gemma2", .act = ACT_GELU, .embed_sqrt = true, .traits = TRAIT_POST_NORMS, .window_pattern = 2,
      .wide_scale_layers = 46, .must = LIST(H_ATTN_SOFTCAP, H_LOGIT_SOFTCAP, H_WINDOW)},
@@ -126,8 +128,8 @@ static const struct arch archs[] = {
     // Mistral Small 3, Ministral 3
     {"mistral3", .rope_interleaved = true, .out_bias = OPTIONAL, .qkv_bias = OPTIONAL,
      .window_every_layer = true, .may = LIST(H_ATTN_TEMP, H_ROPE_YARN_LOG)},
-    {"qwen3moe", .qk_norm = QK_NORM_HEADS, .experts = &renormalised, .may = LIST(EXPERTS),
-     .must = LIST(H_EXPERT_FFN)},
+    {"qwen3moe", .qk_norm = QK_NORM_HEADS, .qkv_bias = OPTIONAL, .out_bias = OPTIONAL,
+     .experts = &renormalised, .may = LIST(EXPERTS), .must = LIST(H_EXPERT_FFN)},
     // DeepSeek V2, V3 and R1, Kimi K2, GLM 4.7 Flash
     {"deepseek2", .rope_interleaved = true, .traits = TRAIT_LATENT, .experts = &deepseek,
      .may = LIST(EXPERTS, EXPERT_GROUPS, H_SHARED_EXPERTS, H_DENSE_LAYERS, H_NEXTN, H_ROPE_YARN_LOG,

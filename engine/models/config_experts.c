@@ -3,11 +3,19 @@
 
 #include <math.h>
 
+static bool may_have_experts(const struct config_reader *r, int layer) {
+    int step = r->h.expert_step;
+    if (!config_has_ffn(r, layer))
+        return false;
+    return r->lists_experts ? r->expert_layer[layer]
+                            : layer >= r->h.dense_layers && !(step > 1 && (layer + 1) % step != 0);
+}
+
 // The first layer with experts; the number of layers where there is none.
 static int first_expert_layer(const struct config_reader *r) {
     const struct hparams *h = &r->h;
-    int i = h->dense_layers, step = h->expert_step;
-    while (i < h->layers && ((step > 1 && (i + 1) % step != 0) || !config_has_ffn(r, i)))
+    int i = 0;
+    while (i < h->layers && !may_have_experts(r, i))
         i++;
     return h->expert.experts > 0 ? i : h->layers;
 }
@@ -40,10 +48,7 @@ static bool read_ffn(struct config_reader *r) {
 }
 
 bool config_has_experts(const struct config_reader *r, int layer) {
-    int step = r->h.expert_step;
-    if (!config_has_ffn(r, layer))
-        return false;
-    return layer >= first_expert_layer(r) && !(step > 1 && (layer + 1) % step != 0);
+    return r->h.expert.experts > 0 && may_have_experts(r, layer);
 }
 
 // Whether the sizes of the experts suit each other, and those of a row fit into what a layer may be at most.
@@ -118,7 +123,8 @@ bool config_experts(struct config_reader *r) {
         (config_given(r, H_EXPERT_SCALE) && !config_read(r, H_EXPERT_SCALE)) ||
         !config_read(r, H_EXPERT_GATING) || !config_read(r, H_EXPERT_GROUPS) ||
         !config_read(r, H_EXPERT_TOP_GROUPS) || !config_read(r, H_DENSE_LAYERS) ||
-        !config_read(r, H_EXPERT_STEP))
+        !config_read(r, H_EXPERT_STEP) ||
+        !config_flags(r, "quire.expert_layers", r->expert_layer, &r->lists_experts))
         return false;
     if (arch_may_have(r->arch, H_EXPERT_NORM) &&
         meta_bool(r->f, config_key(r, H_EXPERT_NORM), &e->renormalise, r->err))

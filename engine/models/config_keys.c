@@ -23,6 +23,23 @@ bool config_layers(struct config_reader *r, const char *key, struct meta_array *
     return a->count == (uint64_t)r->h.layers;
 }
 
+bool config_flags(struct config_reader *r, const char *key, bool *each, bool *found) {
+    struct meta_array a;
+    *found = meta_find(r->f, key) != NULL;
+    if (!*found)
+        return true;
+    if (meta_array(r->f, key, true, META_BOOL, &a, r->err))
+        return *found = false;
+    if (a.count != (uint64_t)r->h.layers) {
+        model_file_bad(r->f, r->err, "key %s has %llu elements, expected one for each of %d layers", key,
+                       (unsigned long long)a.count, r->h.layers);
+        return *found = false;
+    }
+    for (int i = 0; i < r->h.layers; i++)
+        each[i] = meta_array_int(&a, (uint64_t)i) != 0;
+    return true;
+}
+
 // All equal.
 static bool read_per_layer(struct config_reader *r, const char *key, int64_t min, int64_t max, int64_t *v) {
     struct meta_array a;

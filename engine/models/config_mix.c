@@ -4,20 +4,9 @@
 // Which layers are recurrent, where their number of heads for keys and values does not say it: a bool for each layer, or
 // all but each n-th.
 static bool read_recurrent(struct config_reader *r) {
-    struct meta_array a;
-    if (config_find(r, H_RECURRENT_LAYERS)) {
-        const char *key = config_key(r, H_RECURRENT_LAYERS);
-        if (meta_array(r->f, key, true, META_BOOL, &a, r->err))
-            return false;
-        if (a.count != (uint64_t)r->h.layers) {
-            model_file_bad(r->f, r->err, "key %s has %llu elements, expected one for each of %d layers", key,
-                           (unsigned long long)a.count, r->h.layers);
-            return false;
-        }
-        for (int i = 0; i < r->h.layers; i++)
-            r->recurrent[i] = meta_array_int(&a, (uint64_t)i) != 0;
-        return true;
-    }
+    bool listed = false;
+    if (!config_flags(r, config_key(r, H_RECURRENT_LAYERS), r->recurrent, &listed) || listed)
+        return listed;
     r->h.attn_interval = 4;
     if (!config_read(r, H_ATTN_INTERVAL))
         return false;

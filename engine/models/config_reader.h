@@ -10,6 +10,8 @@ struct config_reader {
     const struct arch *arch;
     struct hparams h;
     bool no_rope; // of all layers
+    // Which have experts, and which rotate, where the file lists them
+    bool lists_experts, lists_ropes, expert_layer[MODEL_MAX_LAYERS], rope_layer[MODEL_MAX_LAYERS];
     int kv_heads[MODEL_MAX_LAYERS],
         ffn[MODEL_MAX_LAYERS];        // of TRAIT_LAYERS_DIFFER, where the file has lists; or 0
     bool ffn_alone[MODEL_MAX_LAYERS]; // with TRAIT_ONE_PART: the layer is a feed-forward
@@ -31,6 +33,8 @@ bool config_given(struct config_reader *r, enum hparam id);
 bool config_read(struct config_reader *r, enum hparam id);
 // An array of one integer for each layer.
 bool config_layers(struct config_reader *r, const char *key, struct meta_array *a);
+// A bool for each layer, into each (L), where the key is there.
+bool config_flags(struct config_reader *r, const char *key, bool *each, bool *found);
 // config_read(), but where the architecture's layers differ and the key has a list, that goes to `each` (L), and the
 // largest of it to the field.
 bool config_read_each(struct config_reader *r, enum hparam id, int *each);

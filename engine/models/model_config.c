@@ -178,7 +178,8 @@ static bool has_rope(const struct config_reader *r, int layer, bool windowed) {
     int every = r->arch->no_rope_every;
     bool still =
         r->arch->full_no_rope && config_find((struct config_reader *)(uintptr_t)r, H_WINDOW) && !windowed;
-    return !r->no_rope && !still && !(every && layer % every == every - 1);
+    return !r->no_rope && !still &&
+           (r->lists_ropes ? r->rope_layer[layer] : !(every && layer % every == every - 1));
 }
 
 // How layer i attends.
@@ -245,8 +246,9 @@ enum status model_config_read(const struct model_file *f, struct model_config *c
         !config_read(&r, H_CONTEXT) || !config_read(&r, H_HIDDEN) || !config_experts(&r) ||
         !config_heads(&r) || !config_causal(&r) || !config_attn_scale(&r) || !read_scales(&r) ||
         !config_mix(&r) || !config_window(&r, windowed) || !config_shared_kv(&r, windowed) ||
-        !config_rope(&r) || !read_block(&r, c) || !read_vocab(&r, c) || !config_pooling(&r, c) ||
-        !config_act(&r) || !config_read(&r, H_LAYER_EMBED) || !config_streams(&r, c))
+        !config_rope(&r) || !config_flags(&r, "quire.rope_layers", r.rope_layer, &r.lists_ropes) ||
+        !read_block(&r, c) || !read_vocab(&r, c) || !config_pooling(&r, c) || !config_act(&r) ||
+        !config_read(&r, H_LAYER_EMBED) || !config_streams(&r, c))
         return r.err->code;
     r.h.attn.qk_norm = r.arch->qk_norm;
     r.h.attn.gate = (r.arch->traits & TRAIT_ATTN_GATE) != 0;

@@ -43,8 +43,9 @@ TEST(test_refused) {
         {C("glm4_moe", ", \"routed_scaling_factor\": null"), "routed_scaling_factor at byte"},
         {C("llama", ", \"rope_scaling\": {\"type\": \"linear\", \"factor\": 2, \"rope_theta\": null}"),
          "rope_theta at byte"},
-        {C("gpt_oss", ""), "key rope_scaling is missing"},
-        {C("qwen3_moe", ""), "key norm_topk_prob is missing, expected true"},
+        {C("falcon_h1", ", \"mamba_n_heads\": 1, \"mamba_n_groups\": 1, \"mamba_d_state\": 8, "
+                        "\"time_step_limit\": [0.1, {\"__float__\": \"Infinity\"}]"),
+         "time_step_limit at byte"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct hf_keys keys = {0};
@@ -78,6 +79,17 @@ TEST(test_read) {
         {C("gpt_neox", ", \"use_parallel_residual\": null"), "gptneox.use_parallel_residual", 0},
         {C("phi", ", \"partial_rotary_factor\": null"), "phi2.rope.dimension_count", NAN},
         {C("mixtral", ""), "llama.rope.freq_base", 1e6},
+        // what transformers takes where config.json is silent
+        {C("cohere", ""), "command-r.rope.freq_base", 5e5},
+        {C("gpt_oss", ""), "gpt-oss.rope.scaling.factor", 32},
+        {C("ministral3", ""), "mistral3.rope.scaling.factor", 16},
+        {C("ministral3", ", \"rope_parameters\": {\"rope_theta\": 50}"), "mistral3.rope.scaling.factor", NAN},
+        {C("qwen3_moe", ""), "qwen3moe.expert_weights_norm", 0},
+        {C("qwen3_moe", ", \"mlp_only_layers\": null"), "quire.expert_layers", NAN},
+        {C("deepseek_v2",
+           ", \"n_group\": 4, \"qk_nope_head_dim\": 4, \"qk_rope_head_dim\": 4, \"v_head_dim\": 4"),
+         "deepseek2.expert_group_count", NAN},
+        {C("qwen3_moe", ", \"num_local_experts\": 7"), "qwen3moe.expert_count", 7},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct hf_keys keys = {0};

@@ -97,10 +97,11 @@ TEST(test_architectures) {
             "attn_k_norm.weight is mi");
     refused(&(struct change){.arch = "qwen3", .tensor = "blk.0.attn_k_norm.weight", .cols = 2 * HD},
             "has shape (32), expected (16)");
-    refused(&(struct change){.arch = "qwen3", .biases = 1}, "attn_q.bias is not part of architecture qwen3");
+    refused(&(struct change){.arch = "internlm2", .biases = 1},
+            "attn_q.bias is not part of architecture internlm2");
     refused(&(struct change){.arch = "qwen2", .out_bias = 1}, "attn_output.bias is not part");
     refused(&(struct change){.extra = "blk.1.attn_output.bias", .cols = D}, "attn_output.bias is not part");
-    refused(&(struct change){.extra = "blk.0.ffn_up.bias", .cols = F},
+    refused(&(struct change){.arch = "internlm2", .extra = "blk.0.ffn_up.bias", .cols = F},
             "; a bias is in every layer or in none");
     read_ok(&(struct change){.arch = "granite",
                              .keys = {{"granite.embedding_scale", 6, 12, NULL},

@@ -18,7 +18,8 @@ static void find_variant(struct hf_reader *r) {
     int64_t n = 0;
     if (!experts)
         experts = jdoc_get(r->j, r->text, "n_routed_experts");
-    if (f->of_experts && jdoc_integer(r->j, experts, &n) && n > 0)
+    bool some = jdoc_integer(r->j, experts, &n) && n > 0;
+    if (f->of_experts && (hf_count_parts(r, &some) > 0 || some) && some)
         r->c->family = f->of_experts;
     if (f->of_both && both && both->type == JDOC_TRUE)
         r->c->family = f->of_both;
@@ -52,14 +53,14 @@ static bool read_family(struct hf_reader *r) {
 
 // Whether a value is the one that there must be.
 static bool is_only(const struct jdoc *j, const struct jdoc_value *v, const char *only) {
-    struct text_view s = jdoc_text(j, v);
     if (v->type == JDOC_NUMBER)
-        return s.len == strlen(only) && memcmp(s.data, only, s.len) == 0;
+        return jdoc_number(j, v) == strtod(only, NULL);
     if (v->type == JDOC_STRING)
         return jdoc_is(j, v, only);
     return strcmp(only, v->type == JDOC_TRUE                   ? "true"
                         : v->type == JDOC_FALSE                ? "false"
                         : v->type == JDOC_ARRAY && v->len == 0 ? "[]"
+                        : v->type == JDOC_NULL                 ? "null"
                                                                : "") == 0;
 }
 
@@ -114,24 +115,26 @@ static bool read_plain(const struct hf_reader *r) {
         double d = NAN;
         const struct hf_key *own = hf_key_find(r->c->family, view_of(k->theirs));
         bool no_state = r->c->state_heads == 0 && k->ours && strncmp(k->ours, "ssm.", 4) == 0;
-        if (k != own || !k->ours || k->type == HF_ONLY || no_state)
+        bool no_group = r->c->ungrouped && k->ours && strncmp(k->ours, "expert_group", 12) == 0;
+        if (k != own || !k->ours || k->type == HF_ONLY || no_state || no_group)
             continue;
         struct hf_found f = hf_find_key(r, k->theirs);
+        const char *label = f.key && f.v ? f.key : k->theirs;
         if (k->type == HF_BOOL) {
             bool flag = false;
             if (!hf_read_flag(r, k->theirs, &flag))
                 return false;
             if (f.v || f.null)
-                hf_bool(r->keys, hf_our_key(r, k->ours), flag, k->theirs);
+                hf_bool(r->keys, hf_our_key(r, k->ours), flag, label);
             continue;
         }
         if (k->type == HF_INT ? !hf_read_size(r, k->theirs, false, &n) : !hf_read_number(r, k->theirs, &d))
             return false;
         // null is off: said as 0, or the architecture's own default would be taken
         if (k->type == HF_INT && (n >= 0 || f.null))
-            hf_add_int(r, k->ours, f.null ? 0 : n, k->theirs);
+            hf_add_int(r, k->ours, f.null ? 0 : n, label);
         if (k->type == HF_FLOAT && (!isnan(d) || f.null))
-            hf_add_float(r, k->ours, f.null ? 0 : d, k->theirs);
+            hf_add_float(r, k->ours, f.null ? 0 : d, label);
     }
     return true;
 }
@@ -139,7 +142,9 @@ static bool read_plain(const struct hf_reader *r) {
 static bool read_sizes(const struct hf_reader *r) {
     struct hf_config *c = r->c;
     int64_t ffn = 0;
-    if (!hf_read_size(r, "num_hidden_layers", true, &c->layers) ||
+    bool experts;
+    c->layers = hf_count_parts(r, &experts);
+    if ((c->layers == 0 && !hf_read_size(r, "num_hidden_layers", true, &c->layers)) ||
         !hf_read_size(r, "hidden_size", true, &c->hidden) ||
         !hf_read_size(r, "num_attention_heads", true, &c->heads) ||
         !hf_read_size(r, "intermediate_size", !hf_key_find(c->family, view_of("moe_intermediate_size")),
@@ -165,9 +170,11 @@ static bool read_sizes(const struct hf_reader *r) {
                  (long long)c->context);
         return false;
     }
+    hf_add_int(r, "block_count", c->layers, "num_hidden_layers");
     if (hf_key_find(c->family, view_of("global_head_dim"))) {
         c->window_dim = c->head_dim;
-        if (!hf_read_size(r, "global_head_dim", false, &c->head_dim))
+        if (!hf_read_size(r, "global_head_dim", false, &c->head_dim) ||
+            !hf_read_overrides(r, &c->head_dim, &c->full_kv_heads))
             return false;
         hf_add_int(r, "attention.key_length_swa", c->window_dim, "head_dim");
         hf_add_int(r, "attention.value_length_swa", c->window_dim, "head_dim");

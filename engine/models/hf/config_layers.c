@@ -9,16 +9,17 @@
 // ---- windows
 
 // A bool for each layer: whether it has the window.
-static bool read_layer_types(const struct hf_reader *r, struct hf_found types, bool *any) {
+static bool read_layer_types(const struct hf_reader *r, struct hf_found types, const char *kind, bool *any) {
     int64_t layers = r->c->layers, i = 0;
     if (types.v->type != JDOC_ARRAY || types.v->len != layers)
         return hf_refuse_value(r, "layer_types", types, "an array with an element for each layer");
     unsigned char *windowed = hf_alloc(r->keys, (size_t)layers);
     JDOC_EACH(types.j, e, types.v) {
-        bool window = jdoc_is(types.j, e, "sliding_attention");
+        bool window = jdoc_is(types.j, e, kind);
         if (!window && !jdoc_is(types.j, e, "full_attention"))
             return hf_refuse_value(r, "layer_types", (struct hf_found){.j = types.j, .v = e},
-                                   "full_attention or sliding_attention");
+                                   kind[0] == 'c' ? "full_attention or chunked_attention"
+                                                  : "full_attention or sliding_attention");
         if (windowed)
             windowed[i++] = window;
         *any |= window;
@@ -39,23 +40,20 @@ static bool read_pattern(const struct hf_reader *r, const char *key) {
         n = 4;
     else if (!jdoc_integer(f.j, f.v, &n) || n < 1 || n > INT32_MAX)
         return hf_refuse_value(r, key, f, "a positive integer");
-    hf_add_int(r, "attention.sliding_window_pattern", n, key);
+    hf_add_int(r, "attention.sliding_window_pattern", n, f.key ? f.key : key);
     return true;
 }
 
-// Llama 4: chunks in the layers that rotate, each fourth sees all.
+// Llama 4: chunks, where the file does not say it in three of four layers.
 static bool read_chunks(const struct hf_reader *r) {
     struct hf_found types = hf_find_key(r, "layer_types");
-    int64_t size = -1, i = 0;
+    int64_t size = -1;
+    bool any;
     if (!hf_read_size(r, "attention_chunk_size", false, &size))
         return false;
     if (size >= 0)
         hf_add_int(r, "attention.sliding_window", size, "attention_chunk_size");
-    JDOC_EACH(types.j, e, types.v)
-    if (!jdoc_is(types.j, e, i++ % 4 == 3 ? "full_attention" : "chunked_attention"))
-        return hf_refuse_value(r, "layer_types", (struct hf_found){.j = types.j, .v = e},
-                               "full_attention for each fourth layer and chunked_attention for the others");
-    return true;
+    return !types.v || read_layer_types(r, types, "chunked_attention", &any);
 }
 
 static bool read_window(const struct hf_reader *r) {
@@ -72,7 +70,7 @@ static bool read_window(const struct hf_reader *r) {
     if (size.null && a->window_rope && jdoc_get(&r->defaults, r->defaults.values, "sliding_window"))
         return hf_refuse_value(r, "sliding_window", size, "a window: some layers rotate by it");
     window = used && !(limit.v && !types.v && first >= r->c->layers) ? window : 0;
-    if (types.v && !read_layer_types(r, types, &any))
+    if (types.v && !read_layer_types(r, types, "sliding_attention", &any))
         return false;
     if (any && window == 0) {
         jdoc_bad(r->j, r->err,
@@ -81,7 +79,7 @@ static bool read_window(const struct hf_reader *r) {
     }
     if (window == 0 || (types.v && !any))
         return true;
-    hf_add_int(r, "attention.sliding_window", window, "sliding_window");
+    hf_add_int(r, "attention.sliding_window", window, size.key ? size.key : "sliding_window");
     if (types.v)
         return true;
     if (limit.v) { // Qwen: the first layers have none
@@ -93,19 +91,6 @@ static bool read_window(const struct hf_reader *r) {
         return true;
     }
     return read_pattern(r, "sliding_window_pattern") && read_pattern(r, "_sliding_window_pattern");
-}
-
-// SmolLM3 lists the layers that rotate. Which these are, architectures.c says: each fourth does not.
-static bool check_no_rope(const struct hf_reader *r) {
-    struct hf_found f = hf_find_key(r, "no_rope_layers");
-    int64_t i = 0, rotates;
-    if (!f.v || !hf_key_find(r->c->family, view_of("no_rope_layers")))
-        return true;
-    JDOC_EACH(f.j, e, f.v)
-    if (!jdoc_integer(f.j, e, &rotates) || rotates != (i++ % 4 != 3))
-        return hf_refuse_value(r, "no_rope_layers", (struct hf_found){.j = f.j, .v = e},
-                               "0 for each fourth layer and 1 for the others");
-    return f.v->type == JDOC_ARRAY || hf_refuse_value(r, "no_rope_layers", f, "an array");
 }
 
 // ---- recurrent layers
@@ -135,7 +120,7 @@ static bool read_recurrent(const struct hf_reader *r, const char *kind, unsigned
     if (types.v->type != JDOC_ARRAY || types.v->len != layers)
         return hf_refuse_value(r, "layer_types", types, "an array with an element for each layer");
     JDOC_EACH(types.j, e, types.v) {
-        recurrent[i] = jdoc_is(types.j, e, kind);
+        recurrent[i] = jdoc_is(types.j, e, kind) || jdoc_is(types.j, e, "linear_attention");
         if (!recurrent[i] && !jdoc_is(types.j, e, "full_attention") && !jdoc_is(types.j, e, "attention"))
             return hf_refuse_value(r, "layer_types", (struct hf_found){.j = types.j, .v = e}, kind);
         *any |= recurrent[i++];
@@ -143,38 +128,91 @@ static bool read_recurrent(const struct hf_reader *r, const char *kind, unsigned
     return true;
 }
 
-// Nemotron-H: a letter for each layer, which is one part: M recurrent, * attention, - a feed-forward, E experts.
+// Nemotron-H: each layer is one part. A list of words, or a text of letters: M recurrent, * attention, - a feed-forward, E
+// experts. No key of num_hidden_layers counts beside the list.
+static struct hf_found find_parts(const struct hf_reader *r) {
+    struct hf_found f = hf_find_key(r, "hybrid_override_pattern"), list = hf_find_key(r, "layers_block_type");
+    list.key = "layers_block_type";
+    f.key = "hybrid_override_pattern";
+    return list.v && list.v->type == JDOC_ARRAY ? list : f;
+}
+
+static char part_letter(const struct hf_found *f, const struct jdoc_value *e) {
+    static const char *const words[] = {"Mlinear_attention", "Mmamba", "*full_attention",
+                                        "*attention",        "-mlp",   "Emoe"};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (jdoc_is(f->j, e, words[i] + 1))
+            return words[i][0];
+    return '?';
+}
+
+int64_t hf_count_parts(const struct hf_reader *r, bool *experts) {
+    if (!hf_key_find(r->c->family, view_of("hybrid_override_pattern")))
+        return 0;
+    struct hf_found f = find_parts(r);
+    bool text = f.v && f.v->type == JDOC_STRING;
+    *experts = text && memchr(f.j->text + f.v->at, 'E', f.v->len);
+    if (f.v && f.v->type == JDOC_ARRAY)
+        JDOC_EACH(f.j, e, f.v)
+    *experts |= part_letter(&f, e) == 'E';
+    return f.v && (text || f.v->type == JDOC_ARRAY) ? f.v->len : 0;
+}
+
 static bool read_parts(const struct hf_reader *r, unsigned char *recurrent, int32_t *heads) {
-    static const char key[] = "hybrid_override_pattern";
-    struct hf_found f = hf_find_key(r, key);
-    struct text_view s = f.v ? jdoc_text(f.j, f.v) : view_of("");
-    int64_t dense = 0, expert = 0, layers = r->c->layers;
+    struct hf_found f = find_parts(r);
+    const char *key = f.key;
+    int64_t dense = 0, expert = 0, layers = r->c->layers, n = 0;
     int32_t *ffn = hf_alloc(r->keys, 4 * (size_t)layers);
-    if (!f.v || f.v->type != JDOC_STRING || s.len != (size_t)layers || !ffn) {
-        jdoc_bad(r->j, r->err, "key %s is %s, expected a letter for each of %lld layers", key,
-                 jdoc_type_name(f.v), (long long)layers);
+    char *parts = hf_alloc(r->keys, (size_t)layers);
+    bool none;
+    if (!ffn || !parts)
+        return false;
+    if (hf_count_parts(r, &none) != layers) {
+        jdoc_bad(r->j, r->err, "key %s is %s, expected the kind of each layer", key, jdoc_type_name(f.v));
         return false;
     }
+    if (f.v->type == JDOC_STRING)
+        memcpy(parts, f.j->text + f.v->at, (size_t)layers);
+    else
+        JDOC_EACH(f.j, e, f.v)
+    parts[n++] = part_letter(&f, e);
     if (!hf_read_size(r, "intermediate_size", false, &dense) ||
         !hf_read_size(r, "moe_intermediate_size", false, &expert))
         return false;
-    const bool experts = hf_key_find(r->c->family, view_of("n_routed_experts"));
+    const bool experts = hf_key_find(r->c->family, view_of("n_routed_experts"))->ours;
     for (int64_t i = 0; i < layers; i++) {
-        if (!s.data[i] || !strchr(experts ? "M*E" : "M*-", s.data[i]))
-            return hf_refuse_value(r, key, f, experts ? "of M, * and E" : "of M, * and -");
-        recurrent[i] = s.data[i] == 'M';
-        heads[i] = s.data[i] == '*' ? (int32_t)r->c->kv_heads : 0;
-        ffn[i] = s.data[i] == 'M' || s.data[i] == '*' ? 0 : (int32_t)(experts ? expert : dense);
+        if (!parts[i] || !strchr(experts ? "M*E" : "M*-", parts[i]))
+            return hf_refuse_value(r, key, f,
+                                   experts ? "recurrent layers, attention and experts"
+                                           : "recurrent layers, attention and feed-forwards");
+        recurrent[i] = parts[i] == 'M';
+        heads[i] = parts[i] == '*' ? (int32_t)r->c->kv_heads : 0;
+        ffn[i] = parts[i] == 'M' || parts[i] == '*' ? 0 : (int32_t)(experts ? expert : dense);
     }
     hf_array(r->keys, hf_our_key(r, "feed_forward_length"), META_I32, (uint64_t)layers, ffn, key);
     hf_array(r->keys, hf_our_key(r, "attention.head_count_kv"), META_I32, (uint64_t)layers, heads, key);
     return true;
 }
 
+// Steps of states are not cut: 0 and infinity, which transformers 5 writes as {"__float__": "Infinity"}.
+static bool check_time_step(const struct hf_reader *r) {
+    static const char key[] = "time_step_limit";
+    struct hf_found f = hf_find_key(r, key);
+    const struct jdoc_value *low = f.v && f.v->len == 2 ? jdoc_first(f.j, f.v) : NULL,
+                            *high = low ? jdoc_after(f.j, f.v, low, false) : NULL,
+                            *word = jdoc_get(f.j, high, "__float__");
+    if (!f.v || (low && jdoc_number(f.j, low) == 0 &&
+                 (jdoc_is(f.j, word, "Infinity") || isinf(jdoc_number(f.j, high)))))
+        return true;
+    return hf_refuse_value(r, key, f, "0 and Infinity");
+}
+
 static bool read_states(const struct hf_reader *r, enum mix_kind kind) {
     struct hf_config *c = r->c;
     const bool delta = kind == MIX_DELTA;
     int64_t expand = 2, inner = 0;
+    if (!check_time_step(r))
+        return false;
     const char *columns_key = delta ? "linear_value_head_dim" : "mamba_d_head";
     struct hf_found columns = hf_find_key(r, columns_key);
     bool automatic = !columns.v || jdoc_is(columns.j, columns.v, "auto");
@@ -323,20 +361,12 @@ static bool check_last_expert_layer(const struct hf_reader *r) {
 
 // Llama 4: which layers have experts, whether heads have norms, and the temperature of scores.
 static bool read_llama4(const struct hf_reader *r) {
-    struct hf_found layers = hf_find_key(r, "moe_layers"), norm = hf_find_key(r, "use_qk_norm"),
-                    tuned = hf_find_key(r, "attn_temperature_tuning");
-    int64_t experts = 16, step = 1, i, next = 0;
+    struct hf_found norm = hf_find_key(r, "use_qk_norm"), tuned = hf_find_key(r, "attn_temperature_tuning");
+    int64_t experts = 16;
     double scale = 0.1, length = 8192;
-    if (!hf_read_size(r, "num_local_experts", false, &experts) ||
-        !hf_read_size(r, "interleave_moe_layer_step", false, &step) ||
-        !hf_read_number(r, "attn_scale", &scale) || !hf_read_number(r, "floor_scale", &length))
+    if (!hf_read_size(r, "num_local_experts", false, &experts) || !hf_read_number(r, "attn_scale", &scale) ||
+        !hf_read_number(r, "floor_scale", &length))
         return false;
-    JDOC_EACH(layers.j, e, layers.v) {
-        next += step;
-        if (!jdoc_integer(layers.j, e, &i) || i != next - 1)
-            return hf_refuse_value(r, "moe_layers", (struct hf_found){.j = layers.j, .v = e},
-                                   "the last of each interleave_moe_layer_step layers");
-    }
     if ((norm.v || norm.null) && (norm.v && norm.v->type == JDOC_TRUE) != (experts != 128))
         return hf_refuse_value(r, "use_qk_norm", norm, "true, or false with 128 experts");
     if (tuned.null || (tuned.v && hf_is_neutral(tuned.j, tuned.v) && jdoc_number(tuned.j, tuned.v) != 1))
@@ -380,6 +410,7 @@ static bool read_differing(const struct hf_reader *r) {
         !hf_read_flag(r, "use_double_wide_mlp", &wide) ||
         (tied_values && !hf_read_size(r, "num_global_key_value_heads", false, &full_heads)))
         return false;
+    full_heads = c->full_kv_heads ? c->full_kv_heads : full_heads;
     if (!types.v || ffn > INT32_MAX / 2) {
         jdoc_bad(r->j, r->err, types.v ? "key intermediate_size is too large" : "key layer_types is missing");
         return false;
@@ -449,7 +480,7 @@ bool hf_read_layers(struct hf_reader *r) {
             return false;
     } else {
         hf_add_int(r, "attention.head_count_kv", c->kv_heads, "num_key_value_heads");
-        if (!read_window(r) || !check_no_rope(r))
+        if (!read_window(r) || !hf_read_rope_layers(r))
             return false;
     }
     const struct hf_key *positions = hf_key_find(c->family, view_of("position_embedding_type"));
@@ -463,7 +494,9 @@ bool hf_read_layers(struct hf_reader *r) {
     if (has_key(r, "num_nextn_predict_layers") && !hf_read_size(r, "num_nextn_predict_layers", false, &nextn))
         return false;
     c->more_layers = nextn > 0;
-    return (!has_key(r, "ssm_multipliers") || read_multipliers(r)) &&
+    struct hf_found method = hf_find_key(r, "topk_method");
+    c->ungrouped = has_key(r, "topk_method") && method.v && jdoc_is(method.j, method.v, "greedy");
+    return hf_read_expert_layers(r) && (!has_key(r, "ssm_multipliers") || read_multipliers(r)) &&
            (!has_key(r, "full_attn_idxs") || read_lfm2_ffn(r)) &&
            (!has_key(r, "floor_scale") || read_llama4(r)) &&
            (!has_key(r, "activation_sparsity_pattern") || read_sparsity(r)) &&

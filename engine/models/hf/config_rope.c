@@ -8,12 +8,13 @@
 
 struct rope_reader {
     const struct hf_reader *r;
+    const struct jdoc *j;          // of dict: config.json, or the family's defaults
     const struct jdoc_value *dict; // of scaling; NULL: none
     double theta, factor, original;
 };
 
 static struct hf_found find_rope(const struct rope_reader *p, const char *key) {
-    return hf_found_in(p->r->j, p->dict, key);
+    return hf_found_in(p->j, p->dict, key);
 }
 
 static bool read_rope_number(const struct rope_reader *p, const char *key, double *v) {
@@ -57,8 +58,9 @@ static bool check_rope_keys(const struct rope_reader *p) {
                                         "partial_rotary_factor",
                                         "mrope_section", // of positions of images; those of text are equal
                                         "mrope_interleaved",
+                                        "max_position_embeddings", // said again
                                         "finetuned"};
-    const struct jdoc *j = p->r->j;
+    const struct jdoc *j = p->j;
     JDOC_EACH_KEY(j, key, p->dict) {
         bool found = hf_is_neutral(j, key + 1) && !jdoc_is(j, key, "truncate");
         for (size_t i = 0; i < sizeof known / sizeof *known; i++)
@@ -187,56 +189,90 @@ static bool read_rope_type(struct rope_reader *p) {
     double alpha = 0, d = (double)r->c->head_dim;
     if (!type.v)
         type = find_rope(p, key = "type");
-    if (!type.v || jdoc_is(r->j, type.v, "default"))
+    if (!type.v || jdoc_is(p->j, type.v, "default"))
         return true;
-    if (jdoc_is(r->j, type.v, "dynamic")) {
+    if (jdoc_is(p->j, type.v, "dynamic")) {
         // Without alpha: as it is until the context it was trained for, beyond which we do not go.
         if (!read_rope_number(p, "alpha", &alpha))
             return false;
         p->theta *= alpha > 0 && d > 2 ? pow(alpha, d / (d - 2)) : 1;
         return true;
     }
-    if (jdoc_is(r->j, type.v, "longrope") || jdoc_is(r->j, type.v, "su"))
+    if (jdoc_is(p->j, type.v, "longrope") || jdoc_is(p->j, type.v, "su"))
         return read_longrope(p);
-    if (jdoc_is(r->j, type.v, "yarn")) {
+    if (jdoc_is(p->j, type.v, "yarn")) {
         p->factor = p->factor > 0 ? p->factor : (double)r->c->context / p->original;
         return read_yarn(p);
     }
-    if (p->factor == 0 && (jdoc_is(r->j, type.v, "llama3") || jdoc_is(r->j, type.v, "linear"))) {
+    if (p->factor == 0 && (jdoc_is(p->j, type.v, "llama3") || jdoc_is(p->j, type.v, "linear"))) {
         jdoc_bad(r->j, r->err, "key factor of the scaling of RoPE is missing");
         return false;
     }
-    if (jdoc_is(r->j, type.v, "llama3")) {
+    if (jdoc_is(p->j, type.v, "llama3")) {
         add_scaling(p, "llama3");
         return copy_rope(p, "low_freq_factor", "rope.scaling.low_freq_factor") &&
                copy_rope(p, "high_freq_factor", "rope.scaling.high_freq_factor");
     }
-    if (jdoc_is(r->j, type.v, "linear")) {
+    if (jdoc_is(p->j, type.v, "linear")) {
         add_scaling(p, "linear");
         return true;
     }
-    if (r->c->window_dim > 0 && jdoc_is(r->j, type.v, "proportional"))
+    if (r->c->window_dim > 0 && jdoc_is(p->j, type.v, "proportional"))
         return read_proportional(p);
     return hf_refuse_value(r, key, type, "default, linear, dynamic, yarn, llama3 or longrope");
 }
 
-bool hf_read_rope(struct hf_reader *r) {
-    struct hf_found f = hf_find_key(r, "rope_parameters"), window = {.j = r->j};
-    struct rope_reader p = {.r = r, .theta = 10000, .original = (double)r->c->context};
-    double part = NAN;
+// Scalings are said for all layers, or apart for those with a window, which do not scale. Those of config.json go before the
+// family's, and rope_scaling is their name in transformers 4.
+static bool find_dicts(const struct hf_reader *r, struct rope_reader *p, struct rope_reader *local) {
+    static const char *const keys[] = {"rope_parameters", "rope_scaling"};
+    struct hf_found f = {.j = r->j};
+    const char *key = keys[0];
+    for (int i = 0; i < 2 && !f.v; i++)
+        f = hf_found_in(r->j, r->text, key = keys[i]);
     if (!f.v)
-        f = hf_find_key(r, "rope_scaling");
+        f = hf_find_key(r, key = keys[0]);
     if (f.v && f.v->type != JDOC_OBJECT)
-        return hf_refuse_value(r, "rope_scaling", f, "an object");
-    if (jdoc_get(r->j, f.v, "full_attention")) { // one for each type of layer
-        window.v = jdoc_get(r->j, f.v, "sliding_attention");
-        f.v = jdoc_get(r->j, f.v, "full_attention");
+        return hf_refuse_value(r, key, f, "an object");
+    p->j = local->j = f.j;
+    p->dict = f.v;
+    if (jdoc_find(f.j, f.v, "full_attention") || jdoc_find(f.j, f.v, "sliding_attention")) {
+        local->dict = jdoc_get(f.j, f.v, "sliding_attention");
+        p->dict = jdoc_get(f.j, f.v, "full_attention");
     }
-    p.dict = f.v;
-    if (!f.v && has_fine_ramp(r->c)) {
-        jdoc_bad(r->j, r->err, "key rope_scaling is missing: transformers then takes YaRN");
+    return true;
+}
+
+// Layers with a window, where they rotate by a base of their own.
+static bool read_window_rope(struct rope_reader *p) {
+    static const char key[] = "rope_local_base_freq";
+    struct hf_found type = find_rope(p, "rope_type"), part = find_rope(p, "partial_rotary_factor"),
+                    base = hf_find_key(p->r, key), own = find_rope(p, "rope_theta");
+    p->theta = NAN;
+    if (type.v && !jdoc_is(p->j, type.v, "default"))
+        return hf_refuse_value(p->r, "rope_type", type, "default for layers with a window");
+    if (part.v && jdoc_number(p->j, part.v) != 1)
+        return hf_refuse_value(p->r, "partial_rotary_factor", part, "1 for layers with a window");
+    if (!check_rope_keys(p) ||
+        (hf_key_find(p->r->c->family, view_of(key)) && !hf_read_number(p->r, key, &p->theta)) ||
+        !read_rope_number(p, "rope_theta", &p->theta))
         return false;
-    }
+    if (p->theta <= 0)
+        return hf_refuse_value(p->r, own.v ? "rope_theta" : key, own.v ? own : base, "a positive number");
+    if (!isnan(p->theta))
+        hf_add_float(p->r, "rope.freq_base_swa", p->theta,
+                     own.v      ? "rope_theta of sliding_attention"
+                     : base.key ? base.key
+                                : key);
+    return true;
+}
+
+bool hf_read_rope(struct hf_reader *r) {
+    struct rope_reader p = {.r = r, .theta = 10000, .original = (double)r->c->context};
+    struct rope_reader local = {.r = r};
+    double part = NAN;
+    if (!find_dicts(r, &p, &local))
+        return false;
     if (!check_rope_keys(&p) || !hf_read_number(r, "rope_theta", &p.theta) ||
         !hf_read_number(r, "rotary_emb_base", &p.theta) || !hf_read_number(r, "rotary_pct", &part) ||
         !hf_read_number(r, "global_rope_theta", &p.theta) || !read_rope_number(&p, "rope_theta", &p.theta) ||
@@ -253,14 +289,8 @@ bool hf_read_rope(struct hf_reader *r) {
     }
     if (!read_rope_type(&p))
         return false;
-    struct rope_reader local = {.r = r, .dict = window.v};
-    struct hf_found type = find_rope(&local, "rope_type");
-    if (type.v && !jdoc_is(r->j, type.v, "default"))
-        return hf_refuse_value(r, "rope_type", type, "default for layers with a window");
-    if (window.v && (!read_rope_number(&local, "rope_theta", &local.theta) || local.theta <= 0))
-        return hf_refuse_value(r, "sliding_attention", window, "an object with rope_theta");
-    if (window.v)
-        hf_add_float(r, "rope.freq_base_swa", local.theta, "rope_theta of sliding_attention");
+    if (!read_window_rope(&local))
+        return false;
     hf_add_float(r, "rope.freq_base", p.theta, "rope_theta");
     hf_add_int(r, "context_length", r->c->context, "max_position_embeddings");
     if (r->c->rope_dim) {

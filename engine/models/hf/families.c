@@ -6,13 +6,13 @@
 #include <string.h>
 
 static const struct hf_key all_keys[] = {
-    {"num_hidden_layers", "block_count", HF_INT},
     {"hidden_size", "embedding_length", HF_INT},
     {"intermediate_size", "feed_forward_length", HF_INT},
     {"num_attention_heads", "attention.head_count", HF_INT},
     {"rms_norm_eps", "attention.layer_norm_rms_epsilon", HF_FLOAT},
     {"vocab_size", "vocab_size", HF_INT},
     // read one by one
+    {"num_hidden_layers", NULL, HF_INT},
     {"num_key_value_heads", NULL, HF_INT},
     {"max_position_embeddings", NULL, HF_INT},
     {"head_dim", NULL, HF_INT},
@@ -99,11 +99,41 @@ bool hf_key_may_be_null(const char *key) {
 }
 
 bool hf_key_is_suspect(struct text_view key) {
-    static const char *const parts[] = {
-        "rope",     "rotary",      "window", "softcap",   "multiplier", "scal",   "norm",  "bias",
-        "expert",   "moe",         "attn",   "attention", "resid",      "mup",    "clip",  "qk_",
-        "logit",    "alibi",       "ssm",    "mamba",     "conv",       "linear", "_act",  "activation",
-        "parallel", "layer_types", "sink",   "nextn",     "quant",      "lora",   "alpha", "temperature"};
+    static const char *const parts[] = {"rope",
+                                        "rotary",
+                                        "window",
+                                        "softcap",
+                                        "multiplier",
+                                        "scal",
+                                        "norm",
+                                        "bias",
+                                        "expert",
+                                        "moe",
+                                        "attn",
+                                        "attention",
+                                        "resid",
+                                        "mup",
+                                        "clip",
+                                        "qk_",
+                                        "logit",
+                                        "alibi",
+                                        "ssm",
+                                        "mamba",
+                                        "conv",
+                                        "linear",
+                                        "_act",
+                                        "activation",
+                                        "parallel",
+                                        "layer_types",
+                                        "sink",
+                                        "nextn",
+                                        "quant",
+                                        "lora",
+                                        "alpha",
+                                        "temperature",
+                                        "per_layer_config",
+                                        "layer_type",
+                                        "time_step_limit"};
     for (int i = 0; i < COUNT(parts); i++)
         for (size_t n = strlen(parts[i]), at = 0; at + n <= key.len; at++)
             if (memcmp(key.data + at, parts[i], n) == 0)

@@ -152,7 +152,14 @@ static const struct hf_key minicpm_keys[] = {
     {"dim_model_base", NULL, HF_FLOAT},
     {NULL, NULL, HF_INT},
 };
+static const struct hf_key bias_keys[] = {
+    // the tensors say it
+    {"mlp_bias", NULL, HF_INT},
+    {"use_bias", NULL, HF_INT},
+    {NULL, NULL, HF_INT},
+};
 static const struct hf_key smollm3_keys[] = {
+    {"mlp_bias", NULL, HF_INT},
     {"no_rope_layers", NULL, HF_INT},
     {"no_rope_layer_interval", NULL, HF_INT},
     {NULL, NULL, HF_INT},
@@ -185,21 +192,21 @@ static const struct hf_key gemma2_keys[] = {
 static const struct hf_key gemma3_keys[] = {
     {"query_pre_attn_scalar", NULL, HF_FLOAT},
     {"final_logit_softcapping", "final_logit_softcapping", HF_FLOAT},
-    {"rope_local_base_freq", "rope.freq_base_swa", HF_FLOAT},
+    {"rope_local_base_freq", NULL, HF_FLOAT},
     {"sliding_window_pattern", NULL, HF_INT},
     {"_sliding_window_pattern", NULL, HF_INT},
     {NULL, NULL, HF_INT},
 };
 static const struct hf_key gemma_embedding_keys[] = {
     {"query_pre_attn_scalar", NULL, HF_FLOAT},
-    {"rope_local_base_freq", "rope.freq_base_swa", HF_FLOAT},
+    {"rope_local_base_freq", NULL, HF_FLOAT},
     {"_sliding_window_pattern", NULL, HF_INT},
     {"use_bidirectional_attention", NULL, HF_INT},
     {NULL, NULL, HF_INT},
 };
 static const struct hf_key gemma3n_keys[] = {
     {"final_logit_softcapping", "final_logit_softcapping", HF_FLOAT},
-    {"rope_local_base_freq", "rope.freq_base_swa", HF_FLOAT},
+    {"rope_local_base_freq", NULL, HF_FLOAT},
     {"hidden_size_per_layer_input", "embedding_length_per_layer_input", HF_INT},
     {"num_kv_shared_layers", "attention.shared_kv_layers", HF_INT},
     {"altup_num_inputs", "altup.num_inputs", HF_INT},
@@ -228,6 +235,7 @@ static const struct hf_key gemma4_keys[] = {
     {"attention_k_eq_v", NULL, HF_INT},
     {"use_double_wide_mlp", NULL, HF_INT},
     {"use_bidirectional_attention", NULL, HF_INT},
+    {"per_layer_config", NULL, HF_INT},
     {NULL, NULL, HF_INT},
 };
 static const struct hf_key internlm3_keys[] = {
@@ -296,9 +304,13 @@ static const struct hf_key cohere_keys[] = {
 static const struct hf_family gemma_embedding = {
     "gemma3_text", "gemma-embedding", GEMMA3, .keys = gemma_embedding_keys, .whole = gemma_embedding_whole};
 const struct hf_family hf_dense_families[] = {
-    {"llama", "llama", .adjacent = true},
+    {"llama", "llama", .adjacent = true, .keys = bias_keys},
     {"mistral", "llama", .adjacent = true, .defaults = "{\"sliding_window\": 4096}"},
-    {"ministral3", "mistral3", .adjacent = true},
+    {"ministral3", "mistral3", .adjacent = true,
+     .defaults = "{\"rope_parameters\": {\"type\": \"yarn\", \"rope_theta\": 1000000, \"factor\": 16,"
+                 "\"original_max_position_embeddings\": 16384, \"beta_fast\": 32, \"beta_slow\": 1,"
+                 "\"mscale\": 1, \"mscale_all_dim\": 1, \"llama_4_scaling_beta\": 0.1}}"},
+    {"ministral", "llama", .adjacent = true},
     {"qwen2", "qwen2", .defaults = "{" NO_WINDOW "}"},
     {"qwen3", "qwen3", .defaults = "{\"head_dim\": 128, " NO_WINDOW "}"},
     {"granite", "granite", .adjacent = true, .keys = granite_keys, .defaults = "{" GRANITE_DEFAULTS "}"},
@@ -307,12 +319,14 @@ const struct hf_family hf_dense_families[] = {
     {"smollm3", "smollm3", .adjacent = true, .keys = smollm3_keys,
      .defaults = "{" TIED ", \"rope_theta\": 2000000, " NO_WINDOW "}"},
     {"internlm2", "internlm2", .adjacent = true, .names = internlm2_names, .whole = internlm2_whole},
-    {"ernie4_5", "ernie4_5", .defaults = "{" TIED ", \"rope_theta\": 500000, \"head_dim\": 128}"},
+    {"ernie4_5", "ernie4_5", .keys = bias_keys,
+     .defaults = "{" TIED ", \"rope_theta\": 500000, \"head_dim\": 128}"},
     {"seed_oss", "seed_oss", .names = seed_oss_names, .keys = seed_oss_keys},
     {"hunyuan_v1_dense", "hunyuan-dense", .names = hunyuan_names, .keys = hunyuan_keys},
     {"phi3", "phi3", .keys = partial_keys},
     {"olmo2", "olmo2", .names = post_norm_names},
-    {"olmo3", "olmo2", .names = post_norm_names, .defaults = "{\"sliding_window\": 4096}"},
+    {"olmo3", "olmo2", .names = post_norm_names,
+     .defaults = "{\"sliding_window\": 4096, \"rope_theta\": 500000}"},
     {"glm4", "glm4", .names = glm4_names, .keys = partial_keys,
      .defaults = "{\"partial_rotary_factor\": 0.5}"},
     {"exaone4", "exaone4", .names = post_norm_names, .keys = exaone4_keys,
@@ -329,7 +343,9 @@ const struct hf_family hf_dense_families[] = {
                  "\"num_kv_shared_layers\": 15, \"rms_norm_eps\": 1e-6, \"final_logit_softcapping\": 30}"},
     {"gemma4_text", "gemma4", .act = GELU, .names = gemma4_names, .whole = gemma4_whole, .keys = gemma4_keys,
      .defaults = "{" TIED ", \"head_dim\": 256, \"global_head_dim\": 512, \"sliding_window\": 512,"
-                 "\"hidden_size_per_layer_input\": 256, \"rms_norm_eps\": 1e-6}"},
+                 "\"hidden_size_per_layer_input\": 256, \"rms_norm_eps\": 1e-6, \"rope_parameters\": {"
+                 "\"sliding_attention\": {\"rope_theta\": 10000}, \"full_attention\": {\"rope_type\":"
+                 "\"proportional\", \"partial_rotary_factor\": 0.25, \"rope_theta\": 1000000}}}"},
     {"internlm3", "llama", .adjacent = true, .keys = internlm3_keys},
     {"starcoder2", "starcoder2", .act = GELU, .names = starcoder2_names, .keys = starcoder2_keys,
      .defaults = "{" TIED ", \"norm_epsilon\": 1e-5}"},
@@ -343,7 +359,7 @@ const struct hf_family hf_dense_families[] = {
     {"nemotron", "nemotron", .norms_less_one = true, .act = "relu2", .keys = nemotron_keys,
      .defaults = "{\"norm_eps\": 1e-5, \"partial_rotary_factor\": 0.5}"},
     {"cohere", "command-r", .keys = cohere_keys,
-     .defaults = "{" TIED ", \"layer_norm_eps\": 1e-5, \"logit_scale\": 0.0625}"},
+     .defaults = "{" TIED ", \"layer_norm_eps\": 1e-5, \"logit_scale\": 0.0625, \"rope_theta\": 500000}"},
     {"cohere2", "cohere2", .keys = cohere_keys,
      .defaults = "{" TIED ", \"layer_norm_eps\": 1e-5, \"logit_scale\": 0.0625, \"sliding_window\": 4096}"},
     {.model_type = NULL},

@@ -107,14 +107,20 @@ static const struct hf_key modern_keys[] = {
     {"layer_norm_eps", NULL, HF_INT}, // the same again
     {"decoder_bias", NULL, HF_INT},   // of another task's head
     {"norm_bias", "false", HF_ONLY},
-    {"global_attn_every_n_layers", "attention.sliding_window_pattern", HF_INT},
-    {"local_attention", "attention.sliding_window", HF_INT},
-    {"local_rope_theta", "rope.freq_base_swa", HF_FLOAT},
+    {"sliding_window_pattern", NULL, HF_INT},
+    {"rope_local_base_freq", NULL, HF_FLOAT},
     {"global_rope_theta", NULL, HF_INT},
     {"classifier_pooling", NULL, HF_INT},
     {"classifier_activation", "gelu", HF_ONLY},
     {"classifier_bias", "false", HF_ONLY},
     {NULL, NULL, HF_INT},
+};
+
+static const struct hf_alias modern_aliases[] = {
+    {"rope_local_base_freq", "local_rope_theta"},
+    {"sliding_window", "local_attention"},
+    {"sliding_window_pattern", "global_attn_every_n_layers"},
+    {NULL, NULL},
 };
 
 #define BERT                                                                                                 \
@@ -129,9 +135,9 @@ const struct hf_family hf_encoder_families[] = {
      .whole = nomic_whole, .keys = nomic_keys, .aliases = nomic_aliases,
      .defaults = "{\"layer_norm_epsilon\": 1e-5}"},
     {"modernbert", "modern-bert", .act = "gelu", .names = modern_names, .whole = modern_whole,
-     .keys = modern_keys,
+     .keys = modern_keys, .aliases = modern_aliases,
      .defaults =
-         "{\"norm_eps\": 1e-5, \"global_attn_every_n_layers\": 3, \"local_attention\": 128,"
-         "\"global_rope_theta\": 160000, \"local_rope_theta\": 10000, \"classifier_pooling\": \"cls\"}"},
+         "{\"norm_eps\": 1e-5, \"sliding_window_pattern\": 3, \"sliding_window\": 128,"
+         "\"global_rope_theta\": 160000, \"rope_local_base_freq\": 10000, \"classifier_pooling\": \"cls\"}"},
     {.model_type = NULL},
 };

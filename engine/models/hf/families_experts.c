@@ -131,10 +131,13 @@ static const struct hf_key qwen3_moe_keys[] = {
     {"num_experts", "expert_count", HF_INT},
     {"num_experts_per_tok", "expert_used_count", HF_INT},
     {"moe_intermediate_size", "expert_feed_forward_length", HF_INT},
-    {"norm_topk_prob", "true", HF_ONLY},
-    {"decoder_sparse_step", "1", HF_ONLY},
-    {"mlp_only_layers", "[]", HF_ONLY},
+    {"norm_topk_prob", "expert_weights_norm", HF_BOOL},
+    EXPERT_LAYERS,
     {NULL, NULL, HF_INT},
+};
+static const struct hf_alias qwen3_moe_aliases[] = {
+    {"num_experts", "num_local_experts"}, // as transformers 5 writes it
+    {NULL, NULL},
 };
 static const struct hf_key mixtral_keys[] = {
     {"num_local_experts", "expert_count", HF_INT},
@@ -155,6 +158,7 @@ static const struct hf_key gpt_oss_keys[] = {
     {"num_experts_per_tok", "expert_used_count", HF_INT},
     {"experts_per_token", NULL, HF_INT}, // the same again
     {"swiglu_limit", "7.0", HF_ONLY},
+    {"swiglu_alpha", "1.702", HF_ONLY},
     {NULL, NULL, HF_INT},
 };
 static const struct hf_key qwen2_moe_keys[] = {
@@ -163,8 +167,7 @@ static const struct hf_key qwen2_moe_keys[] = {
     {"moe_intermediate_size", "expert_feed_forward_length", HF_INT},
     {"shared_expert_intermediate_size", "expert_shared_feed_forward_length", HF_INT},
     {"norm_topk_prob", "expert_weights_norm", HF_BOOL},
-    {"decoder_sparse_step", "1", HF_ONLY},
-    {"mlp_only_layers", "[]", HF_ONLY},
+    EXPERT_LAYERS,
     {"qkv_bias", NULL, HF_INT},
     {NULL, NULL, HF_INT},
 };
@@ -181,6 +184,7 @@ static const struct hf_key sigmoid_keys[] = {
     {"moe_intermediate_size", "expert_feed_forward_length", HF_INT},
     {"n_shared_experts", "expert_shared_count", HF_INT},
     {"first_k_dense_replace", "leading_dense_block_count", HF_INT},
+    {"mlp_layer_types", NULL, HF_INT},
     {"n_group", "expert_group_count", HF_INT},
     {"topk_group", "expert_group_used_count", HF_INT},
     {"routed_scaling_factor", "expert_weights_scale", HF_FLOAT},
@@ -199,7 +203,7 @@ static const struct hf_key llama4_keys[] = {
     {"num_local_experts", "expert_count", HF_INT},
     {"num_experts_per_tok", "expert_used_count", HF_INT},
     {"interleave_moe_layer_step", "interleave_moe_layer_step", HF_INT},
-    {"no_rope_layer_interval", "4", HF_ONLY},
+    {"no_rope_layer_interval", NULL, HF_INT},
     // read one by one
     {"moe_layers", NULL, HF_INT},
     {"use_qk_norm", NULL, HF_INT},
@@ -218,7 +222,7 @@ static const struct hf_key llama4_keys[] = {
         {"num_experts_per_tok", "expert_used_count", HF_INT},                                                \
         {"moe_intermediate_size", "expert_feed_forward_length", HF_INT},                                     \
         {"n_shared_experts", "expert_shared_count", HF_INT},                                                 \
-        {"first_k_dense_replace", "leading_dense_block_count", HF_INT},                                      \
+        {"first_k_dense_replace", "leading_dense_block_count", HF_INT}, {"mlp_layer_types", NULL, HF_INT},   \
         {"n_group", "expert_group_count", HF_INT}, {"topk_group", "expert_group_used_count", HF_INT},        \
         {"routed_scaling_factor", "expert_weights_scale", HF_FLOAT},                                         \
         {"norm_topk_prob", "expert_weights_norm", HF_BOOL}, {"moe_layer_freq", "1", HF_ONLY},                \
@@ -242,6 +246,8 @@ static const struct hf_key minicpm3_keys[] = {
     {"q_lora_rank", "attention.q_lora_rank", HF_INT},
     {"qk_nope_head_dim", NULL, HF_INT},
     {"qk_rope_head_dim", NULL, HF_INT},
+    {"qk_head_dim", NULL, HF_INT}, // the sum of both
+    {"mlp_bias", "false", HF_ONLY},
     {"scale_emb", "12", HF_ONLY},
     {"scale_depth", "1.4", HF_ONLY},
     {"dim_model_base", "256", HF_ONLY},
@@ -284,7 +290,7 @@ static const struct hf_key granite_moe_keys[] = {
 #define DEEPSEEK3                                                                                            \
     "{\"norm_topk_prob\": true, \"routed_scaling_factor\": 2.5, \"n_group\": 8, \"topk_group\": 4}"
 const struct hf_family hf_expert_families[] = {
-    {"qwen3_moe", "qwen3moe", .names = expert_names, .keys = qwen3_moe_keys,
+    {"qwen3_moe", "qwen3moe", .names = expert_names, .keys = qwen3_moe_keys, .aliases = qwen3_moe_aliases,
      .defaults = "{\"norm_topk_prob\": false, " NO_WINDOW "}"},
     {"mixtral", "llama", .adjacent = true, .names = mixtral_names, .keys = mixtral_keys,
      .defaults = "{\"rope_theta\": 1000000}"},
@@ -292,7 +298,9 @@ const struct hf_family hf_expert_families[] = {
      .defaults = "{\"rope_theta\": 1000000, \"num_key_value_heads\": 8, \"num_local_experts\": 16,"
                  "\"num_experts_per_tok\": 2}"},
     {"gpt_oss", "gpt-oss", .names = gpt_oss_names, .keys = gpt_oss_keys,
-     .defaults = "{\"rope_theta\": 150000}"},
+     .defaults = "{\"rope_theta\": 150000, \"rope_parameters\": {\"rope_type\": \"yarn\", \"factor\": 32,"
+                 "\"beta_fast\": 32, \"beta_slow\": 1, \"truncate\": false,"
+                 "\"original_max_position_embeddings\": 4096}}"},
     {"qwen2_moe", "qwen2moe", .names = qwen2_moe_names, .keys = qwen2_moe_keys,
      .defaults = "{" NO_WINDOW "}"},
     {"olmoe", "olmoe", .names = expert_names, .keys = olmoe_keys,
@@ -309,11 +317,11 @@ const struct hf_family hf_expert_families[] = {
     {"granitemoeshared", "granitemoe", .adjacent = true, .names = granite_moe_names, .keys = granite_moe_keys,
      .defaults = "{" GRANITE_DEFAULTS "}"},
     {"llama4_text", "llama4", .names = llama4_names, .keys = llama4_keys,
-     .defaults =
-         "{\"rope_theta\": 500000, \"head_dim\": 128, \"num_local_experts\": 16, \"num_experts_per_tok\": 1,"
-         "\"interleave_moe_layer_step\": 1}"},
+     .defaults = "{\"rope_theta\": 500000, \"attention_chunk_size\": 8192, \"head_dim\": 128, "
+                 "\"num_local_experts\": 16, \"num_experts_per_tok\": 1,"
+                 "\"interleave_moe_layer_step\": 1}"},
     {"deepseek_v2", "deepseek2", .names = deepseek_names, .keys = deepseek2_keys,
-     .defaults = "{\"norm_topk_prob\": false}"},
+     .defaults = "{\"norm_topk_prob\": false, \"topk_method\": \"greedy\"}"},
     {"deepseek_v3", "deepseek2", .names = deepseek_names, .keys = deepseek3_keys, .defaults = DEEPSEEK3},
     {"kimi_k2", "deepseek2", .names = deepseek_names, .keys = deepseek3_keys, .defaults = DEEPSEEK3},
     {"glm4_moe_lite", "deepseek2", .names = deepseek_names, .keys = deepseek3_keys,

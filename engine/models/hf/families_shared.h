@@ -16,6 +16,11 @@
     "\"embedding_multiplier\": 1, \"residual_multiplier\": 1, \"logits_scaling\": 1, "                       \
     "\"attention_multiplier\": 1"
 #define GELU "gelu_pytorch_tanh"
+// Which layers have experts: config_each.c
+#define EXPERT_LAYERS                                                                                        \
+    {"decoder_sparse_step", NULL, HF_INT}, {"mlp_only_layers", NULL, HF_INT}, {                              \
+        "mlp_layer_types", NULL, HF_INT                                                                      \
+    }
 #define SELECT_BIAS .ours = "exp_probs_b", .end = ".bias", .form = FORM_FLAT
 
 // Each ends with one without a model_type.

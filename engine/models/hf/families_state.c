@@ -162,7 +162,7 @@ static const struct hf_name nemotron_h_whole[] = {
     {"mamba_d_conv", "ssm.conv_kernel", HF_INT}, {"mamba_d_state", "ssm.state_size", HF_INT},                \
         {"mamba_n_groups", "ssm.group_count", HF_INT}, {"mamba_n_heads", "ssm.time_step_rank", HF_INT},      \
         {"mamba_d_head", NULL, HF_INT}, {"mamba_expand", NULL, HF_INT}, {"mamba_chunk_size", NULL, HF_INT},  \
-        {"mamba_conv_bias", NULL, HF_INT}, {                                                                 \
+        {"mamba_conv_bias", NULL, HF_INT}, {"time_step_limit", NULL, HF_INT}, {                              \
         "mamba_proj_bias", "false", HF_ONLY                                                                  \
     }
 static const struct hf_key granite_hybrid_keys[] = {
@@ -216,6 +216,7 @@ static const struct hf_key lfm2_keys[] = {
     {"block_norm_eps", NULL, HF_INT},
     {"block_mlp_init_scale", NULL, HF_INT},
     {"block_out_init_scale", NULL, HF_INT},
+    {"block_ffn_dim_multiplier", NULL, HF_FLOAT},
     {"conv_dim", NULL, HF_INT},
     {"conv_dim_out", NULL, HF_INT},
     {"conv_use_xavier_init", NULL, HF_INT},
@@ -249,9 +250,8 @@ static const struct hf_key qwen35_moe_keys[] = {
     {"num_experts_per_tok", "expert_used_count", HF_INT},
     {"moe_intermediate_size", "expert_feed_forward_length", HF_INT},
     {"shared_expert_intermediate_size", "expert_shared_feed_forward_length", HF_INT},
-    {"norm_topk_prob", "true", HF_ONLY},
-    {"decoder_sparse_step", "1", HF_ONLY},
-    {"mlp_only_layers", "[]", HF_ONLY},
+    {"norm_topk_prob", "expert_weights_norm", HF_BOOL},
+    EXPERT_LAYERS,
     {NULL, NULL, HF_INT},
 };
 static const struct hf_key qwen35_keys[] = {
@@ -261,14 +261,24 @@ static const struct hf_key qwen35_keys[] = {
 
 #define NEMOTRON_H_KEYS                                                                                      \
     MAMBA_KEYS, {"intermediate_size", NULL, HF_INT}, {"hybrid_override_pattern", NULL, HF_INT},              \
-        {"mamba_hidden_act", "silu", HF_ONLY}, {"mlp_hidden_act", "relu2", HF_ONLY},                         \
-        {"use_conv_bias", NULL, HF_INT}, {"mlp_bias", NULL, HF_INT}, {"use_mamba_kernels", NULL, HF_INT},    \
-        {"mamba_ssm_cache_dtype", NULL, HF_INT}, {"rescale_prenorm_residual", NULL, HF_INT},                 \
-        {"residual_in_fp32", NULL, HF_INT}, {                                                                \
+        {"layers_block_type", NULL, HF_INT}, {"mtp_layers_block_type", NULL, HF_INT},                        \
+        {"moe_shared_expert_overlap", NULL, HF_INT}, {"num_nextn_predict_layers", NULL, HF_INT},             \
+        {"moe_latent_size", "null", HF_ONLY}, {"mamba_hidden_act", "silu", HF_ONLY},                         \
+        {"mlp_hidden_act", "relu2", HF_ONLY}, {"use_conv_bias", NULL, HF_INT}, {"mlp_bias", NULL, HF_INT},   \
+        {"use_mamba_kernels", NULL, HF_INT}, {"mamba_ssm_cache_dtype", NULL, HF_INT},                        \
+        {"rescale_prenorm_residual", NULL, HF_INT}, {"residual_in_fp32", NULL, HF_INT}, {                    \
         "num_logits_to_keep", NULL, HF_INT                                                                   \
     }
 static const struct hf_key nemotron_h_keys[] = {
     NEMOTRON_H_KEYS,
+    // of experts, which there are none
+    {"n_routed_experts", NULL, HF_INT},
+    {"num_experts_per_tok", NULL, HF_INT},
+    {"moe_intermediate_size", NULL, HF_INT},
+    {"n_shared_experts", NULL, HF_INT},
+    {"moe_shared_expert_intermediate_size", NULL, HF_INT},
+    {"routed_scaling_factor", NULL, HF_INT},
+    {"norm_topk_prob", NULL, HF_INT},
     {NULL, NULL, HF_INT},
 };
 static const struct hf_key nemotron_h_moe_keys[] = {

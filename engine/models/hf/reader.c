@@ -12,8 +12,10 @@ struct hf_found hf_found_in(const struct jdoc *j, const struct jdoc_value *objec
 struct hf_found hf_find_key(const struct hf_reader *r, const char *key) {
     struct hf_found f = hf_found_in(r->j, r->text, key);
     for (const struct hf_alias *a = r->c->family->aliases; !f.v && !f.null && a && a->key; a++)
-        if (strcmp(a->key, key) == 0)
+        if (strcmp(a->key, key) == 0) {
             f = hf_found_in(r->j, r->text, a->theirs);
+            f.key = a->theirs;
+        }
     return f.v || f.null || !r->defaults.num ? f : hf_found_in(&r->defaults, r->defaults.values, key);
 }
 
@@ -21,8 +23,14 @@ bool hf_refuse_value(const struct hf_reader *r, const char *key, struct hf_found
     const struct jdoc_value *v = f.v ? f.v : f.null;
     struct text_view s = jdoc_text(f.j, v);
     bool shown = v->type == JDOC_NUMBER || v->type == JDOC_STRING;
-    jdoc_bad(r->j, r->err, "key %.64s at byte %u is %s%.*s, expected %s", key, v->at,
-             shown ? "" : jdoc_type_name(v), shown ? (int)(s.len < 64 ? s.len : 64) : 0, s.data, expected);
+    const char *name = f.key ? f.key : key, *is = shown ? "" : jdoc_type_name(v);
+    int len = shown ? (int)(s.len < 64 ? s.len : 64) : 0;
+    if (f.j == &r->defaults)
+        jdoc_bad(r->j, r->err, "key %.64s is missing, which is %s%.*s, expected %s", name, is, len, s.data,
+                 expected);
+    else
+        jdoc_bad(r->j, r->err, "key %.64s at byte %u is %s%.*s, expected %s", name, v->at, is, len, s.data,
+                 expected);
     return false;
 }
 

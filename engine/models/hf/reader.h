@@ -19,6 +19,7 @@ struct hf_reader {
 struct hf_found {
     const struct jdoc *j;
     const struct jdoc_value *v, *null; // at most one of them, where it stands
+    const char *key;                   // as the file calls it; NULL: as the caller does
 };
 
 struct hf_found hf_find_key(const struct hf_reader *r, const char *key);
@@ -40,6 +41,13 @@ void hf_add_int(const struct hf_reader *r, const char *suffix, int64_t v, const 
 
 // The parts, after sizes. false: err.
 bool hf_read_layers(struct hf_reader *r); // windows, recurrent layers
+// Lists with a value for each layer (config_each.c).
+bool hf_read_expert_layers(const struct hf_reader *r);
+bool hf_read_rope_layers(const struct hf_reader *r);
+// Sizes that layers without a window have apart; both stay as they are where the file does not list them.
+bool hf_read_overrides(const struct hf_reader *r, int64_t *head_dim, int64_t *kv_heads);
+// How many layers a list of their kinds has, and whether one of them has experts; 0: there is none.
+int64_t hf_count_parts(const struct hf_reader *r, bool *experts);
 bool hf_read_rope(struct hf_reader *r);
 // Before them. modelopt: hf_quant_config.json, NULL where it is absent.
 bool hf_read_quantization(const struct hf_reader *r, const struct jdoc *modelopt);

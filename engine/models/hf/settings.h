@@ -25,13 +25,15 @@ struct hf_config {
     const char *arch;                                                  // the family's, but for a few
     int64_t layers, hidden, heads, kv_heads, head_dim, context, vocab; // vocab 0: not said
     int64_t skipped_positions;                                         // rows of their table that none has
+    bool ungrouped;         // keys of groups of experts mean nothing
     bool tied, more_layers; // behind the model's own, of speculation; skipped
     int64_t rope_dim;       // of latent attention; 0: heads are the same for keys and values
     int64_t state_heads, state_groups, state_rows, state_columns; // of recurrent layers
     float factors[NUM_FACTORS], state_factors[HF_STATE_PARTS];    // of weights
     struct hf_quantization quantization;
-    int dense;          // matrices behind the pooling, in N_Dense/model.safetensors from N = 2 on
-    int64_t window_dim; // of heads in layers with a window; 0: as head_dim
+    int dense;             // matrices behind the pooling, in N_Dense/model.safetensors from N = 2 on
+    int64_t window_dim;    // of heads in layers with a window; 0: as head_dim
+    int64_t full_kv_heads; // of layers without one, where a list says so; 0: other keys do
     // LongRoPE's, or what divides frequencies; (num_factors) each, from hf_alloc(); NULL: none
     const float *short_factors, *long_factors, *freq_factors;
     int64_t num_factors;

@@ -122,6 +122,8 @@ const struct hparam_key arch_keys[NUM_HPARAMS] = {
                   .max = 1 << 16},
     [H_CAUSAL] = {"attention.causal", HPARAM_OTHER},
     [H_ACT] = {"hidden_activation", HPARAM_OTHER, .of_some = true},
+    [H_DEEPSTACK] = {"n_deepstack_layers", HPARAM_OTHER,
+                     .of_some = true}, // what images add to the first layers
     [H_LABELS] = {"classifier.output_labels", HPARAM_OTHER},
 };
 
@@ -133,6 +135,7 @@ const struct fixed_key arch_fixed[] = {
     {"residual_scale", VALUE_ONE},
     {"embedding_scale", VALUE_ONE},
     {"altup.correct_scale", VALUE_TRUE},
+    {"deepstack_mapping", VALUE_NONE},
     {"altup.lr_multiplier", VALUE_ANY}, // of training
     {NULL},
 };

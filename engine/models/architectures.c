@@ -30,7 +30,13 @@ static const struct arch archs[] = {
      .window_every_layer = true, .experts = &chosen, .may = LIST(H_TOP_K)},
     // Qwen2, Qwen2.5
     {"qwen2", .qkv_bias = ALWAYS},
+    {"qwen2vl", .qkv_bias = ALWAYS, .may = LIST(H_ROPE_SECTIONS)}, // Qwen2-VL, Qwen2.5-VL
+    {"qwen3vl", .qk_norm = QK_NORM_HEADS, .qkv_bias = OPTIONAL, .out_bias = OPTIONAL,
+     .may = LIST(H_ROPE_SECTIONS, H_DEEPSTACK)},
     {"qwen3", .qk_norm = QK_NORM_HEADS, .qkv_bias = OPTIONAL, .out_bias = OPTIONAL},
+    // Arcee's AFM
+    {"arcee", FFN_BIASES, .rope_interleaved = true, .traits = TRAIT_NO_GATE, .act = ACT_RELU2,
+     .qkv_bias = OPTIONAL, .out_bias = OPTIONAL},
     // Granite 3 and 4 (dense, without recurrent layers)
     {"granite", .rope_interleaved = true, .qkv_bias = OPTIONAL, .out_bias = OPTIONAL, .logits_divided = true,
      .may = LIST(SCALES, H_ROPE_FINETUNED), .must = LIST(H_LOGIT_SCALE)},
@@ -51,6 +57,7 @@ static const struct arch archs[] = {
     {"olmo2", .qk_norm = QK_NORM_WHOLE, .traits = TRAIT_POST_NORMS | TRAIT_NO_PRE_NORMS, .window_pattern = 4,
      .window_rope = true, .may = LIST(H_ROPE_WINDOW_BASE)}, // and OLMo 3
     {"glm4", .rope_interleaved = true, .qkv_bias = OPTIONAL, .traits = TRAIT_POST_NORMS | TRAIT_FUSED_FFN},
+    {"chatglm", .rope_interleaved = true, .qkv_bias = OPTIONAL, .traits = TRAIT_FUSED_FFN}, // GLM-4-9B
     {"exaone4", .qk_norm = QK_NORM_HEADS, .traits = TRAIT_POST_NORMS | TRAIT_NO_PRE_NORMS,
      .window_pattern = 4, .full_no_rope = true},
     {"starcoder2", NORM_LAYERS, FFN_BIASES, .traits = TRAIT_NO_GATE, .act = ACT_GELU, .qkv_bias = OPTIONAL,
@@ -130,6 +137,14 @@ static const struct arch archs[] = {
      .window_every_layer = true, .may = LIST(H_ATTN_TEMP, H_ROPE_YARN_LOG)},
     {"qwen3moe", .qk_norm = QK_NORM_HEADS, .qkv_bias = OPTIONAL, .out_bias = OPTIONAL,
      .experts = &renormalised, .may = LIST(EXPERTS), .must = LIST(H_EXPERT_FFN)},
+    {"qwen3vlmoe", .qk_norm = QK_NORM_HEADS, .qkv_bias = OPTIONAL, .out_bias = OPTIONAL,
+     .experts = &renormalised, .may = LIST(EXPERTS, H_ROPE_SECTIONS, H_DEEPSTACK),
+     .must = LIST(H_EXPERT_FFN)},
+    {"minimax-m2", .qk_norm = QK_NORM_WHOLE, .experts = &sigmoid_renormalised, .may = LIST(EXPERTS),
+     .must = LIST(H_EXPERT_FFN)},
+    {"exaone-moe", .qk_norm = QK_NORM_HEADS, .window_pattern = 4, .full_no_rope = true, .experts = &sigmoid,
+     .may = LIST(EXPERTS, EXPERT_GROUPS, H_SHARED_EXPERTS, H_DENSE_LAYERS, H_NEXTN),
+     .must = LIST(H_EXPERT_FFN)},
     // DeepSeek V2, V3 and R1, Kimi K2, GLM 4.7 Flash
     {"deepseek2", .rope_interleaved = true, .traits = TRAIT_LATENT, .experts = &deepseek,
      .may = LIST(EXPERTS, EXPERT_GROUPS, H_SHARED_EXPERTS, H_DENSE_LAYERS, H_NEXTN, H_ROPE_YARN_LOG,

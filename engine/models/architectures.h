@@ -70,6 +70,7 @@ enum hparam { // the values of a configuration
     H_Q_LORA,
     H_CAUSAL,
     H_LABELS,
+    H_DEEPSTACK,
     H_ACT,
     H_WINDOW_KEY_DIM,
     H_WINDOW_VALUE_DIM,
@@ -112,7 +113,13 @@ struct hparam_key {
 // A key that changes the mathematics, with the values for which it does not.
 struct fixed_key {
     const char *suffix;
-    enum key_values { VALUE_ZERO, VALUE_ONE, VALUE_TRUE, VALUE_ANY } values;
+    enum key_values {
+        VALUE_ZERO,
+        VALUE_ONE,
+        VALUE_TRUE,
+        VALUE_ANY,
+        VALUE_NONE
+    } values; // NONE: -1, for every layer
 };
 
 // Keys whose suffix has this part are about the mathematics: refused where no hparam_key and no fixed_key is theirs.

@@ -127,6 +127,14 @@ bool config_given(struct config_reader *r, enum hparam id) {
     return m && strcmp(meta_text(m, text, sizeof text), "0") != 0;
 }
 
+static bool is_all_of(const struct meta *m, int64_t value) {
+    struct meta_array a = {.elem = m->elem, .count = m->count, .next = m->value};
+    for (uint64_t i = 0; m->type == META_ARRAY && i < a.count; i++)
+        if ((a.elem != META_I32 && a.elem != META_I64) || meta_array_int(&a, i) != value)
+            return false;
+    return m->type == META_ARRAY;
+}
+
 // Whether the key holds one of the values that change nothing.
 static bool is_harmless(const struct meta *m, enum key_values values) {
     char text[64];
@@ -136,6 +144,7 @@ static bool is_harmless(const struct meta *m, enum key_values values) {
     case VALUE_ZERO: return !strcmp(text, "0") || !strcmp(text, "false");
     case VALUE_ONE: return !strcmp(text, "1");
     case VALUE_TRUE: return !strcmp(text, "true");
+    case VALUE_NONE: return is_all_of(m, -1);
     }
     return false;
 }

@@ -71,6 +71,18 @@ def by_type(full=1e6, window=1e4, **more):
     return {"rope_theta": full, "rope_local_base_freq": window, **({"rope_scaling": more} if more else {})}
 
 
+TOWER = dict(hidden_size=16, patch_size=4, spatial_merge_size=2, temporal_patch_size=2)
+MROPE, SHORT = rope(1e5, mrope_section=[2, 2, 2]), rope(1e5, mrope_section=[1, 1, 1])
+SIGLIP = dict(model_type="siglip_vision_model", hidden_size=16, intermediate_size=24, num_hidden_layers=1, num_attention_heads=2, image_size=16, patch_size=4)
+
+
+def wrapped(kind, text, vision=None, **more):
+    """A text model beside a tower for images; without `vision` the other arguments are the tower's."""
+    text = {**BASE, "model_type": kind, **text}
+    ids = {f"{name}_token_{end}": 300 + i for i, name in enumerate(("image", "video", "vision_start", "vision_end", "boi", "eoi")) for end in ("id", "index")}
+    return {"text_config": text, "vision_config": vision or more, "tie_word_embeddings": False, "whole": True, **ids, **(more if vision else {})}
+
+
 # name: (model_type, arguments beside BASE)
 CASES = {
     "llama": ("llama", dict(num_attention_heads=9, num_key_value_heads=1, head_dim=10, attention_bias=True, **rope(5e5, **LLAMA3))),
@@ -153,6 +165,21 @@ CASES = {
     "qwen3_next-steps": ("qwen3_next", dict(EXPERTS, shared_expert_intermediate_size=52, head_dim=24, linear_num_key_heads=2, linear_num_value_heads=6, linear_key_head_dim=12, linear_value_head_dim=16, layer_types=[LINEAR, ALL, LINEAR], norm_topk_prob=False, mlp_only_layers=[1], partial_rotary_factor=0.5)),
     "qwen3_5": ("qwen3_5_text", dict(head_dim=24, linear_num_key_heads=2, linear_num_value_heads=6, linear_key_head_dim=12, linear_value_head_dim=16, layer_types=[LINEAR, ALL, LINEAR])),
     "qwen3_5_moe": ("qwen3_5_moe_text", dict(EXPERTS, shared_expert_intermediate_size=52, head_dim=24, linear_num_key_heads=2, linear_num_value_heads=6, linear_key_head_dim=12, linear_value_head_dim=16, layer_types=[LINEAR, ALL, LINEAR])),
+    "arcee": ("arcee", dict(head_dim=20, attention_bias=True, mlp_bias=True)),
+    "minimax_m2": ("minimax_m2", dict(head_dim=20, num_local_experts=6, num_experts_per_tok=2, rotary_dim=10)),
+    "exaone_moe": ("exaone_moe", dict(EXPERTS, sliding_window=7, layer_types=[SLIDES, ALL, SLIDES], num_shared_experts=2, n_group=3, topk_group=2)),
+    "qwen2_vl": ("qwen2_vl", wrapped("qwen2_vl_text", {**MROPE, "use_sliding_window": False}, depth=1, embed_dim=16, num_heads=2, **TOWER)),
+    "qwen2_5_vl": ("qwen2_5_vl", wrapped("qwen2_5_vl_text", MROPE, depth=1, num_heads=2, intermediate_size=24, out_hidden_size=72, **TOWER)),
+    "qwen3_vl": ("qwen3_vl", wrapped("qwen3_vl_text", dict(MROPE, head_dim=20, attention_bias=True), depth=1, num_heads=2, intermediate_size=24, out_hidden_size=72, deepstack_visual_indexes=[0], **TOWER)),
+    "qwen3_vl_moe": ("qwen3_vl_moe", wrapped("qwen3_vl_moe_text", dict(EXPERTS, **MROPE, head_dim=20, decoder_sparse_step=2), depth=1, num_heads=2, intermediate_size=24, out_hidden_size=72, deepstack_visual_indexes=[0], **TOWER)),
+    "glm4v": ("glm4v", wrapped("glm4v_text", MROPE, depth=1, num_heads=2, intermediate_size=24, out_hidden_size=72, **TOWER)),
+    "glm4v_moe": ("glm4v_moe", wrapped("glm4v_moe_text", dict(ROUTED, **SHORT, head_dim=12), depth=1, num_heads=2, intermediate_size=24, out_hidden_size=72, **TOWER)),
+    "gemma4_unified": ("gemma4_unified_text", dict(head_dim=24, global_head_dim=32, num_hidden_layers=4, sliding_window=7, layer_types=[SLIDES, ALL, SLIDES, ALL], tie_word_embeddings=True, final_logit_softcapping=9.0)),
+    "gemma3_vl": ("gemma3", wrapped("gemma3_text", dict(GEMMA3, **by_type()), SIGLIP, mm_tokens_per_image=4)),
+    "smolvlm": ("smolvlm", wrapped("llama", {}, dict(hidden_size=16, intermediate_size=24, num_hidden_layers=1, num_attention_heads=2, image_size=16, patch_size=4), scale_factor=2)),
+    "idefics3": ("idefics3", wrapped("llama", {}, dict(hidden_size=16, intermediate_size=24, num_hidden_layers=1, num_attention_heads=2, image_size=16, patch_size=4), scale_factor=2)),
+    "paligemma": ("paligemma", wrapped("gemma2", dict(head_dim=24, sliding_window=7, query_pre_attn_scalar=20), SIGLIP, projection_dim=72)),
+    "mistral3": ("mistral3", wrapped("mistral", dict(head_dim=20, sliding_window=None), dict(model_type="pixtral", hidden_size=16, intermediate_size=24, num_hidden_layers=1, num_attention_heads=2, image_size=16, patch_size=4), spatial_merge_size=2)),
 }
 
 
@@ -163,7 +190,7 @@ def auto_class(config):
 def make_folder(case):
     """A folder as this version writes it, without scores."""
     kind, more = CASES[case]
-    config = transformers.AutoConfig.for_model(kind, **{**BASE, **more})
+    config = transformers.AutoConfig.for_model(kind, **({k: v for k, v in more.items() if k != "whole"} if "whole" in more else {**BASE, **more}))
     with tempfile.TemporaryDirectory() as d:
         auto_class(config).from_config(config).save_pretrained(d)
         shapes = {name: list(t.shape) for name, t in load_file(os.path.join(d, "model.safetensors")).items()}

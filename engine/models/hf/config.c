@@ -78,12 +78,15 @@ static bool check_absent(const struct hf_reader *r) {
 }
 
 static bool check_keys(const struct hf_reader *r) {
+    // whose text alone is causal, whatever the file says: only the prefix of an image is not
+    bool pali = jdoc_is(r->j, jdoc_get(r->j, r->root, "model_type"), "paligemma");
     JDOC_EACH_KEY(r->j, key, r->text) {
         struct text_view name = jdoc_text(r->j, key);
         const struct hf_key *known = hf_key_find(r->c->family, name);
         if (known && known->type == HF_ONLY && !is_only(r->j, key + 1, known->ours))
             return hf_refuse_value(r, known->theirs, (struct hf_found){.j = r->j, .v = key + 1}, known->ours);
-        if (known || hf_is_neutral(r->j, key + 1) || !hf_key_is_suspect(name))
+        if (known || (pali && jdoc_is(r->j, key, "use_bidirectional_attention")) ||
+            hf_is_neutral(r->j, key + 1) || !hf_key_is_suspect(name))
             continue;
         jdoc_bad(r->j, r->err,
                  "key %.*s at byte %u: Quire does not know how to compute that for model_type %s",

@@ -189,7 +189,7 @@ static bool read_rope_type(struct rope_reader *p) {
     double alpha = 0, d = (double)r->c->head_dim;
     if (!type.v)
         type = find_rope(p, key = "type");
-    if (!type.v || jdoc_is(p->j, type.v, "default"))
+    if (!type.v || jdoc_is(p->j, type.v, "default") || jdoc_is(p->j, type.v, "mrope"))
         return true;
     if (jdoc_is(p->j, type.v, "dynamic")) {
         // Without alpha: as it is until the context it was trained for, beyond which we do not go.

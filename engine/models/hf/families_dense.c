@@ -303,6 +303,12 @@ static const struct hf_key cohere_keys[] = {
                 "\"rms_norm_eps\": 1e-6}"
 static const struct hf_family gemma_embedding = {
     "gemma3_text", "gemma-embedding", GEMMA3, .keys = gemma_embedding_keys, .whole = gemma_embedding_whole};
+#define GEMMA4_ROPE                                                                                          \
+    "{\"sliding_attention\": {\"rope_theta\": 10000}, \"full_attention\": {\"rope_type\": \"proportional\"," \
+    "\"partial_rotary_factor\": 0.25, \"rope_theta\": 1000000}}"
+// M-RoPE is RoPE where all positions are of text.
+#define QWEN2_VL(type)                                                                                       \
+    { type, "qwen2vl", .defaults = "{\"rope_theta\": 1000000, " NO_WINDOW "}" }
 const struct hf_family hf_dense_families[] = {
     {"llama", "llama", .adjacent = true, .keys = bias_keys},
     {"mistral", "llama", .adjacent = true, .defaults = "{\"sliding_window\": 4096}"},
@@ -313,6 +319,14 @@ const struct hf_family hf_dense_families[] = {
     {"ministral", "llama", .adjacent = true},
     {"qwen2", "qwen2", .defaults = "{" NO_WINDOW "}"},
     {"qwen3", "qwen3", .defaults = "{\"head_dim\": 128, " NO_WINDOW "}"},
+    QWEN2_VL("qwen2_vl"),
+    QWEN2_VL("qwen2_vl_text"),
+    QWEN2_VL("qwen2_5_vl"),
+    QWEN2_VL("qwen2_5_vl_text"),
+    {"qwen3_vl_text", "qwen3vl", .defaults = "{\"head_dim\": 128, \"rope_theta\": 500000}"},
+    {"arcee", "arcee", .adjacent = true, .act = "relu2", .keys = bias_keys},
+    {"glm", "chatglm", .keys = partial_keys, .defaults = "{\"partial_rotary_factor\": 0.5}"},
+    {"glm4v_text", "glm4", .names = glm4_names, .keys = partial_keys},
     {"granite", "granite", .adjacent = true, .keys = granite_keys, .defaults = "{" GRANITE_DEFAULTS "}"},
     {"minicpm", "minicpm", .adjacent = true, .keys = minicpm_keys,
      .defaults = "{" TIED ", \"scale_emb\": 1, \"scale_depth\": 1, \"dim_model_base\": 1}"},
@@ -331,10 +345,12 @@ const struct hf_family hf_dense_families[] = {
      .defaults = "{\"partial_rotary_factor\": 0.5}"},
     {"exaone4", "exaone4", .names = post_norm_names, .keys = exaone4_keys,
      .defaults = "{\"sliding_window\": 4096}"},
-    {"gemma", "gemma", .norms_less_one = true, .act = GELU, .defaults = "{" TIED ", \"head_dim\": 256}"},
+    {"gemma", "gemma", .norms_less_one = true, .act = GELU,
+     .defaults = "{" TIED ", \"head_dim\": 256, \"max_position_embeddings\": 8192, \"rms_norm_eps\": 1e-6}"},
     {"gemma2", "gemma2", .norms_less_one = true, .act = GELU, .names = post_norm_names, .keys = gemma2_keys,
      .defaults = "{" TIED ", \"head_dim\": 256, \"query_pre_attn_scalar\": 256, \"sliding_window\": 4096,"
-                 "\"attn_logit_softcapping\": 50, \"final_logit_softcapping\": 30}"},
+                 "\"attn_logit_softcapping\": 50, \"final_logit_softcapping\": 30,"
+                 "\"max_position_embeddings\": 8192, \"rms_norm_eps\": 1e-6}"},
     {"gemma3_text", "gemma3", GEMMA3, .keys = gemma3_keys, .of_both = &gemma_embedding},
     {"gemma3n_text", "gemma3n", .act = GELU, .names = gemma3n_names, .whole = gemma3n_whole,
      .keys = gemma3n_keys,
@@ -342,10 +358,13 @@ const struct hf_family hf_dense_families[] = {
                  "\"rope_local_base_freq\": 10000, \"hidden_size_per_layer_input\": 256,"
                  "\"num_kv_shared_layers\": 15, \"rms_norm_eps\": 1e-6, \"final_logit_softcapping\": 30}"},
     {"gemma4_text", "gemma4", .act = GELU, .names = gemma4_names, .whole = gemma4_whole, .keys = gemma4_keys,
-     .defaults = "{" TIED ", \"head_dim\": 256, \"global_head_dim\": 512, \"sliding_window\": 512,"
-                 "\"hidden_size_per_layer_input\": 256, \"rms_norm_eps\": 1e-6, \"rope_parameters\": {"
-                 "\"sliding_attention\": {\"rope_theta\": 10000}, \"full_attention\": {\"rope_type\":"
-                 "\"proportional\", \"partial_rotary_factor\": 0.25, \"rope_theta\": 1000000}}}"},
+     .defaults =
+         "{" TIED ", \"head_dim\": 256, \"global_head_dim\": 512, \"sliding_window\": 512,"
+         "\"hidden_size_per_layer_input\": 256, \"rms_norm_eps\": 1e-6, \"rope_parameters\": " GEMMA4_ROPE
+         "}"},
+    {"gemma4_unified_text", "gemma4", .act = GELU, .names = gemma4_names, .keys = gemma4_keys,
+     .defaults = "{" TIED ", \"head_dim\": 256, \"global_head_dim\": 512, \"sliding_window\": 1024,"
+                 "\"rms_norm_eps\": 1e-6, \"rope_parameters\": " GEMMA4_ROPE "}"},
     {"internlm3", "llama", .adjacent = true, .keys = internlm3_keys},
     {"starcoder2", "starcoder2", .act = GELU, .names = starcoder2_names, .keys = starcoder2_keys,
      .defaults = "{" TIED ", \"norm_epsilon\": 1e-5}"},

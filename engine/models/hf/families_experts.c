@@ -18,6 +18,23 @@ static const struct hf_name mixtral_names[] = {
     {"block_sparse_moe.experts.#.w2", .ours = "ffn_down_exps"},
     END,
 };
+static const struct hf_name qwen3_vl_moe_names[] = {
+    {"mlp.gate", .ours = "ffn_gate_inp"},
+    {"mlp.experts.gate_up_proj", .ours = "ffn_gate_exps", .rows = ROWS_FIRST_HALF, .turned = true,
+     .either = true},
+    {"mlp.experts.gate_up_proj", .ours = "ffn_up_exps", .rows = ROWS_SECOND_HALF, .turned = true,
+     .either = true},
+    {"mlp.experts.down_proj", .ours = "ffn_down_exps", .turned = true, .either = true},
+    END,
+};
+static const struct hf_name minimax_names[] = {
+    {"block_sparse_moe.gate", .ours = "ffn_gate_inp"},
+    {"block_sparse_moe.e_score_correction_bias", SELECT_BIAS},
+    {"block_sparse_moe.experts.#.w1", .ours = "ffn_gate_exps"},
+    {"block_sparse_moe.experts.#.w3", .ours = "ffn_up_exps"},
+    {"block_sparse_moe.experts.#.w2", .ours = "ffn_down_exps"},
+    END,
+};
 static const struct hf_name gpt_oss_names[] = {
     {"post_attention_layernorm", .ours = "post_attention_norm"},
     {"self_attn.sinks", .ours = "attn_sinks"},
@@ -55,6 +72,13 @@ static const struct hf_name qwen2_moe_names[] = {
 static const struct hf_name dots1_names[] = {
     {"mlp.gate", .ours = "ffn_gate_inp"},
     {"mlp.gate.e_score_correction_bias", SELECT_BIAS},
+    EXPERTS,
+    SHARED_EXPERTS,
+    END,
+};
+static const struct hf_name exaone_moe_names[] = {
+    {"mlp.gate", .ours = "ffn_gate_inp"},
+    {"mlp.e_score_correction_bias", SELECT_BIAS},
     EXPERTS,
     SHARED_EXPERTS,
     END,
@@ -142,6 +166,43 @@ static const struct hf_alias qwen3_moe_aliases[] = {
 static const struct hf_key mixtral_keys[] = {
     {"num_local_experts", "expert_count", HF_INT},
     {"num_experts_per_tok", "expert_used_count", HF_INT},
+    {NULL, NULL, HF_INT},
+};
+static const struct hf_key minimax_keys[] = {
+    {"num_local_experts", "expert_count", HF_INT},
+    {"num_experts_per_tok", "expert_used_count", HF_INT},
+    {"intermediate_size", "expert_feed_forward_length", HF_INT},
+    {"scoring_func", "sigmoid", HF_ONLY},
+    {"use_qk_norm", "true", HF_ONLY},
+    {"qk_norm_type", "per_layer", HF_ONLY},
+    {"use_routing_bias", NULL, HF_INT}, // the tensors say it
+    {"router_jitter_noise", NULL, HF_INT},
+    {"rotary_dim", NULL, HF_INT},
+    {"partial_rotary_factor", NULL, HF_FLOAT},
+    {"shared_intermediate_size", "0", HF_ONLY},
+    {"attn_type_list", NULL, HF_INT}, // 1: all attend
+    {"layernorm_full_attention_beta", "1", HF_ONLY},
+    {"layernorm_linear_attention_beta", NULL, HF_INT},
+    {"layernorm_mlp_beta", "1", HF_ONLY},
+    {"num_mtp_modules", NULL, HF_INT},
+    {"mtp_transformer_layers", NULL, HF_INT},
+    {NULL, NULL, HF_INT},
+};
+static const struct hf_key exaone_moe_keys[] = {
+    {"num_experts", "expert_count", HF_INT},
+    {"num_experts_per_tok", "expert_used_count", HF_INT},
+    {"moe_intermediate_size", "expert_feed_forward_length", HF_INT},
+    {"num_shared_experts", "expert_shared_count", HF_INT},
+    {"first_k_dense_replace", "leading_dense_block_count", HF_INT},
+    {"mlp_layer_types", NULL, HF_INT},
+    {"is_moe_layer", NULL, HF_INT}, // the same in old files
+    {"n_group", "expert_group_count", HF_INT},
+    {"topk_group", "expert_group_used_count", HF_INT},
+    {"routed_scaling_factor", "expert_weights_scale", HF_FLOAT},
+    {"norm_topk_prob", "expert_weights_norm", HF_BOOL},
+    {"scoring_func", "sigmoid", HF_ONLY},
+    {"sliding_window_pattern", NULL, HF_INT},
+    {"num_nextn_predict_layers", NULL, HF_INT},
     {NULL, NULL, HF_INT},
 };
 static const struct hf_key phimoe_keys[] = {
@@ -292,6 +353,16 @@ static const struct hf_key granite_moe_keys[] = {
 const struct hf_family hf_expert_families[] = {
     {"qwen3_moe", "qwen3moe", .names = expert_names, .keys = qwen3_moe_keys, .aliases = qwen3_moe_aliases,
      .defaults = "{\"norm_topk_prob\": false, " NO_WINDOW "}"},
+    {"qwen3_vl_moe_text", "qwen3vlmoe", .names = qwen3_vl_moe_names, .keys = qwen3_moe_keys,
+     .aliases = qwen3_moe_aliases, .defaults = "{\"norm_topk_prob\": true, \"rope_theta\": 500000}"},
+    {"glm4v_moe_text", "glm4moe", .names = glm4_moe_names, .keys = sigmoid_keys,
+     .defaults = "{\"norm_topk_prob\": true}"},
+    {"Glm4vMoe_text", "glm4moe", .names = glm4_moe_names, .keys = sigmoid_keys, // transformers 4.57
+     .defaults = "{\"norm_topk_prob\": true}"},
+    {"minimax_m2", "minimax-m2", .names = minimax_names, .keys = minimax_keys,
+     .defaults = "{\"rope_theta\": 5000000, \"head_dim\": 128}"},
+    {"exaone_moe", "exaone-moe", .names = exaone_moe_names, .keys = exaone_moe_keys,
+     .defaults = "{\"sliding_window\": 4096, \"norm_topk_prob\": true, \"routed_scaling_factor\": 2.5}"},
     {"mixtral", "llama", .adjacent = true, .names = mixtral_names, .keys = mixtral_keys,
      .defaults = "{\"rope_theta\": 1000000}"},
     {"phimoe", "phimoe", .names = mixtral_names, .keys = phimoe_keys,

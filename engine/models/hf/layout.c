@@ -134,6 +134,13 @@ static struct st_tensor flat_tensor(const struct placed *p) {
     return s;
 }
 
+static bool is_turned(const struct hf_config *c, const struct placed *p, const struct st_tensor *s) {
+    bool down = strcmp(p->name->ours, "ffn_down_exps") == 0;
+    if (!p->name->turned || p->bias || s->ndim < 2)
+        return false;
+    return !p->name->either || s->shape[s->ndim - (down ? 2 : 1)] != c->hidden;
+}
+
 // A tensor whose lines are columns, as of rows.
 static void turn_matrix(struct st_tensor *s) {
     if (s->ndim < 2)
@@ -206,7 +213,7 @@ static bool make_tensor(struct tensor_maker *d, const struct placed *p, int num,
     struct hf_quant *q = &recipe->quant;
     if (!hf_quantized_make(d->shards, c, d->keys, sources, num, &flat, q, d->file, err))
         return false;
-    bool turned = q->scheme == HF_PLAIN && p->name->turned && !p->bias;
+    bool turned = q->scheme == HF_PLAIN && is_turned(c, p, &flat);
     if (turned)
         turn_matrix(&flat);
     s = &flat;

@@ -59,4 +59,5 @@ struct hf_name { // a list ends with one without names
     bool decay;        // ours are -exp(theirs)
     bool unlike_norms; // stored as it is, whatever hf_family.norms_less_one says
     bool turned;       // a line for each column
+    bool either;       // or not: where hidden_size is the size of a row, and of down the number of rows
 };

@@ -103,9 +103,9 @@ static bool find_text_places(const struct hf_family *f, struct text_view tensor,
 
 enum hf_part hf_places(const struct hf_family *f, struct text_view tensor,
                        void (*fn)(void *arg, const struct hf_place *place), void *arg) {
-    static const char *const others[] = {"vision_tower.",          "vision_model.",  "visual.",
-                                         "audio_tower.",           "embed_vision.",  "embed_audio.",
-                                         "multi_modal_projector.", "vision_encoder", "mtp."};
+    static const char *const others[] = {
+        "vision_tower.", "vision_model.",          "visual.",        "audio_tower.", "embed_vision.",
+        "embed_audio.",  "multi_modal_projector.", "vision_encoder", "connector.",   "mtp."};
     struct hf_place place = {.layer = -1};
     struct text_view bare = tensor;
     take_prefix(&bare, "model.");
@@ -114,8 +114,8 @@ enum hf_part hf_places(const struct hf_family *f, struct text_view tensor,
             return HF_OTHER;
     char plain[256]; // with "model." where a wrapper's name stood, or the family's
     struct text_view rest = tensor;
-    bool wrapped =
-        take_prefix(&rest, "model.language_model.") || (f->prefix && take_prefix(&rest, f->prefix));
+    bool wrapped = take_prefix(&rest, "model.language_model.") || take_prefix(&rest, "model.text_model.") ||
+                   (f->prefix && take_prefix(&rest, f->prefix));
     if (wrapped && rest.len < sizeof plain - 8)
         tensor = (struct text_view){
             plain, (size_t)snprintf(plain, sizeof plain, "model.%.*s", (int)rest.len, rest.data)};
@@ -134,8 +134,8 @@ enum hf_part hf_places(const struct hf_family *f, struct text_view tensor,
 
 int hf_name_layer(const struct hf_family *f, struct text_view tensor) {
     int layer;
-    (void)(take_prefix(&tensor, "model.language_model.") || (f->prefix && take_prefix(&tensor, f->prefix)) ||
-           take_prefix(&tensor, "model."));
+    (void)(take_prefix(&tensor, "model.language_model.") || take_prefix(&tensor, "language_model.model.") ||
+           (f->prefix && take_prefix(&tensor, f->prefix)) || take_prefix(&tensor, "model."));
     return take_prefix(&tensor, "layers.") && take_number(&tensor, &layer) ? layer : -1;
 }
 

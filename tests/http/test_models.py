@@ -28,6 +28,7 @@ KNOWN = {
     "command-r": "Command R, R+", "cohere2": "Command R7B, Command A",
     "deepseek2": "DeepSeek V2, V3, R1, Kimi K2, GLM 4.7 Flash", "nemotron_h": "Nemotron-H, Nemotron Nano 2", "nemotron_h_moe": "Nemotron 3 Nano", "minicpm3": "MiniCPM 3",
     "lfm2moe": "LFM2 MoE", "qwen35moe": "Qwen 3.5 MoE", "qwen3next": "Qwen3 Next",
+    "qwen2vl": "Qwen2-VL, Qwen2.5-VL (text)", "qwen3vl": "Qwen3-VL (text)", "qwen3vlmoe": "Qwen3-VL MoE (text)", "chatglm": "GLM-4-9B", "arcee": "Arcee AFM",
 }  # fmt: skip
 ENCODERS = {"bert": "BERT, XLM-RoBERTa: BGE, E5, GTE, MiniLM", "nomic-bert": "Nomic Embed 1, 1.5",
             "modern-bert": "ModernBERT, GTE ModernBERT", "gemma-embedding": "EmbeddingGemma"}

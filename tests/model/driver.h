@@ -30,6 +30,7 @@ struct driver {
     int depth, max_chunk;
     struct token_event events[256];
     float *first_logits; // (V) of the first sampling row, when logits are kept
+    float *vector;       // (engine_info.vector_size) of the last request with pooling; borrowed, or NULL
     uint64_t next_id;
     bool no_logprobs;             // of requests from here on; their got.logprob and got.top mean nothing then
     struct expert_counts experts; // of all steps
@@ -38,7 +39,7 @@ struct driver {
 };
 
 struct driver_config {
-    const char *path, *device, *variant, *kv_dtype;
+    const char *path, *device, *variant, *kv_dtype, *pooling;
     int threads, ranks, stages, depth, block_size, num_blocks, max_running, max_step_tokens, max_chunk,
         max_model_len;
     bool no_cache, keep_logits, exact, prompt_embeds;
@@ -52,6 +53,7 @@ static inline void driver_open(struct driver *d, const struct driver_config *c) 
         .path = c->path,
         .device = c->device ? c->device : "cpu",
         .variant = c->variant,
+        .pooling = c->pooling,
         .kv_dtype = c->kv_dtype,
         .num_threads = c->threads ? c->threads : 1,
         .tensor_parallel_size = c->ranks,
@@ -203,6 +205,8 @@ static inline bool driver_step(struct driver *d, struct got *got) {
                 driver_draft(r);
             continue;
         }
+        if (d->vector && r->vector)
+            memcpy(d->vector, r->vector, (size_t)engine_info(d->engine)->vector_size * sizeof(float));
         got[r->id - 1].finish = d->events[i].finish;
         got[r->id - 1].num_cached = r->num_cached;
         got[r->id - 1].num_preemptions = r->num_preemptions;

@@ -105,7 +105,47 @@ static void write_folder(const json_t *config, json_t *tensors) {
     free(words);
 }
 
-// NULL, or a sentence.
+// Each returns NULL, or a sentence.
+static const char *compare_scores(struct driver *d, struct got *got, const token_id *prompt, int n,
+                                  const json_t *scores) {
+    static char why[200];
+    driver_add(d, prompt, n, 1, (struct sampling_params){.prompt_logprobs = true});
+    driver_run(d, got);
+    if (got->num_scores != n - 1)
+        return "no scores";
+    for (int t = 0; t < n - 1; t++) {
+        double want = json_number_value(json_array_get(scores, (size_t)t));
+        if (fabs(want - (double)got->scores[t]) <= 1e-3)
+            continue;
+        snprintf(why, sizeof why, "token %d has log-probability %.6f, expected %.6f", t + 1, (double)got->scores[t], want);
+        return why;
+    }
+    return NULL;
+}
+
+static const char *compare_vector(struct driver *d, struct got *got, const token_id *prompt, int n,
+                                  const json_t *vector) {
+    static char why[200];
+    float v[1024] = {0};
+    double length = 0;
+    const struct engine_info *info = engine_info(d->engine);
+    if ((size_t)info->vector_size != json_array_size(vector))
+        return "a vector of another size";
+    d->vector = v;
+    driver_submit(d, (struct request_params){.prompt = prompt, .num_prompt = n, .pooling = POOLING_MEAN, .vector_size = info->vector_room});
+    driver_run(d, got);
+    for (int i = 0; i < info->vector_size; i++)
+        length += (double)v[i] * (double)v[i];
+    for (int i = 0; i < info->vector_size; i++) {
+        double want = json_number_value(json_array_get(vector, (size_t)i)), is = (double)v[i] / sqrt(length);
+        if (fabs(want - is) <= 2e-5)
+            continue;
+        snprintf(why, sizeof why, "element %d is %.6f, expected %.6f", i, is, want);
+        return why;
+    }
+    return NULL;
+}
+
 static const char *compare(const char *device, const json_t *ids, const json_t *scores) {
     static char why[900];
     token_id prompt[MAX_IDS];
@@ -126,20 +166,14 @@ static const char *compare(const char *device, const json_t *ids, const json_t *
     engine_close(e);
     struct driver d;
     struct got *got = calloc(1, sizeof *got);
+    const bool encoder = json_array_size(scores) != json_array_size(ids) - 1;
     int n = (int)json_array_size(ids);
-    assert_true(n >= 40 && n <= MAX_IDS && json_array_size(scores) == (size_t)n - 1);
+    assert_true(n >= 40 && n <= MAX_IDS && json_array_size(scores) >= 40);
     for (int i = 0; i < n; i++)
         prompt[i] = (token_id)json_integer_value(json_array_get(ids, (size_t)i));
-    driver_open(&d, &(struct driver_config){.path = folder, .device = device, .kv_dtype = "f32"});
-    driver_add(&d, prompt, n, 1, (struct sampling_params){.prompt_logprobs = true});
-    driver_run(&d, got);
-    const char *said = got->num_scores == n - 1 ? NULL : "no scores";
-    for (int t = 0; t < n - 1 && !said; t++) {
-        double want = json_number_value(json_array_get(scores, (size_t)t));
-        if (!(fabs(want - (double)got->scores[t]) <= 1e-3))
-            said = why, snprintf(why, sizeof why, "token %d has log-probability %.6f on %s, expected %.6f",
-                                 t + 1, (double)got->scores[t], device, want);
-    }
+    driver_open(&d, &(struct driver_config){
+                        .path = folder, .device = device, .kv_dtype = "f32", .pooling = encoder ? "mean" : NULL});
+    const char *said = encoder ? compare_vector(&d, got, prompt, n, scores) : compare_scores(&d, got, prompt, n, scores);
     driver_close(&d);
     free(got);
     return said;
@@ -168,12 +202,14 @@ TEST(test_transformers) {
             scores = json_object_get(one, "scores") ? json_object_get(one, "scores") : scores;
             write_folder(json_object_get(one, "config"), tensors);
             const char *why = NULL;
-            for (int d = 0; d < 2 && !why; d++)
+            int d = 0;
+            for (; d < 2 && !why; d++)
                 why = compare(devices[d], json_object_get(json, "ids"), scores);
             num++;
             wrong += why != NULL;
             if (why)
-                printf("  %s, %s: %s\n", name, json_string_value(json_object_get(one, "version")), why);
+                printf("  %s, %s, on %s: %s\n", name, json_string_value(json_object_get(one, "version")),
+                       devices[d - 1], why);
         }
         json_decref(json);
     }

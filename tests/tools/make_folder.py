@@ -18,7 +18,7 @@ import make_gguf
 from gguf_file import BF16, F16, F32
 
 DTYPES = {F32: ("F32", 4), F16: ("F16", 2), BF16: ("BF16", 2)}
-PERMUTED = ("llama", "granite", "granitemoe", "granitehybrid", "minicpm", "smollm3", "internlm2", "mistral3")  # GGUF has pairs of q and k adjacent
+PERMUTED = ("llama", "granite", "granitemoe", "granitehybrid", "minicpm", "smollm3", "internlm2", "mistral3", "arcee")  # GGUF has pairs of q and k adjacent
 TYPES = {"mistral3": "mistral", "qwen3moe": "qwen3_moe", "hunyuan-dense": "hunyuan_v1_dense", "gemma3": "gemma3_text", "gemma4": "gemma4_text", "gemma3n": "gemma3n_text", "gpt-oss": "gpt_oss",
          "qwen2moe": "qwen2_moe", "glm4moe": "glm4_moe", "ernie4_5-moe": "ernie4_5_moe", "hunyuan-moe": "hunyuan_v1_moe", "phi2": "phi",
          "command-r": "cohere", "gptneox": "gpt_neox", "falcon-h1": "falcon_h1", "qwen35": "qwen3_5_text", "granitehybrid": "granitemoehybrid",

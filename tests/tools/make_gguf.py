@@ -76,6 +76,7 @@ ARCHS = {  # what their files have beside llama's, or instead
     "hunyuan-moe": dict(qk_norm=True), "dots1": dict(qk_norm=True, select_bias=True),
     "lfm2moe": dict(qk_norm=True, mix="conv", out_norm="token_embd_norm", select_bias=True),
 }
+ARCHS.update(qwen2vl=ARCHS["qwen2"], qwen3vl=ARCHS["qwen3"], qwen3vlmoe=ARCHS["qwen3"], chatglm={}, arcee=dict(ffn_gate=False))
 ARCHS["phimoe"] = dict(norm_bias=True, head_bias=True, bias=True, out_bias=True)
 ARCHS["nemotron_h"] = dict(mix="ssm", ffn_gate=False, one_part=True)
 ARCHS["nemotron_h_moe"] = dict(ARCHS["nemotron_h"], select_bias=True)
@@ -277,7 +278,7 @@ def parse(argv=None):
     a.has_ffn = [True] * a.layers
     if a.one_part:
         a.recurrent, a.attends, a.has_ffn = ([part == kind for part in a.pattern] for kind in "M*-")
-    a.fused_ffn = a.arch in ("phi3", "glm4")
+    a.fused_ffn = a.arch in ("phi3", "glm4", "chatglm")
     llama3 = a.rope in ("llama3", "llama3-keys")
     a.rope_original = a.rope_original or (8192 if llama3 else max(1, int(a.context / a.rope_factor)))
     a.f32 = [(k, float(v)) for k, v in (pair.split("=") for pair in a.f32)]
@@ -427,6 +428,8 @@ def main(argv=None, w=None):
         w.bool(f"{a.arch}.use_parallel_residual", a.parallel)
     w.u32(f"{a.arch}.rope.dimension_count", a.rope_dim or d)
     w.f32(f"{a.arch}.rope.freq_base", a.rope_base)
+    if a.arch in ("qwen2vl", "qwen3vl", "qwen3vlmoe"):  # M-RoPE
+        w.i32s(f"{a.arch}.rope.dimension_sections", [(d // 2 + 2 - i) // 3 for i in range(3)] + [0])
     w.u32(f"{a.arch}.vocab_size", a.vocab)
     if a.window:
         w.u32(f"{a.arch}.attention.sliding_window", a.window)

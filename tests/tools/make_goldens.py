@@ -33,12 +33,13 @@ import make_folder
 import make_gguf
 
 FLOATS = ("f32", "f16", "bf16")
-NO_FOLDER = ("llama-scale",)  # no config.json says an attention scale for llama
+# no config.json says an attention scale for llama; ../model/transformers has folders of the others
+NO_FOLDER = ("llama-scale", "qwen2vl", "qwen3vl", "qwen3vlmoe", "chatglm", "arcee")
 GOLDEN = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "model", "golden")
 PROMPT, GREEDY, MARGIN = 90, 16, 0.005
 ROUTED, COMPARED = 0.15, 0.2  # of models with experts whose activations are rounded: see watch_routers()
 BASE = "--layers 2 --hidden 64 --heads 4 --kv-heads 2 --ffn 96 --vocab 300 --context 256"
-PERMUTED = ("llama", "granite", "granitehybrid", "granitemoe", "minicpm", "smollm3", "internlm2", "mistral3")  # whose converters interleave rows of q and k
+PERMUTED = ("llama", "granite", "granitehybrid", "granitemoe", "minicpm", "smollm3", "internlm2", "mistral3", "arcee")  # whose converters interleave rows of q and k
 PATTERNS = {"olmo2": 4, "exaone4": 4, "gemma2": 2, "gemma3": 6, "cohere2": 4, "gpt-oss": 2}  # of so many layers the last has no window
 K = "--layers 1 --hidden 256 --kv-heads 1 --ffn 256 --vocab 290"  # what blocks of 256 divide, and no more than that
 YARN = "--rope yarn --rope-original 16"
@@ -66,6 +67,11 @@ CASES = {
     "qwen3": ("--arch qwen3 --head-dim 32 --no-tied --rope-base 1000000", "qk_norm"),
     "qwen3-tied": ("--arch qwen3", "qk_norm"),
     "qwen3-yarn": (f"--arch qwen3 {YARN} --rope-factor 4 --head-dim 32 --no-tied", "rope"),
+    "qwen2vl": ("--arch qwen2vl --no-tied --rope-base 1000000", "bias"),
+    "qwen3vl": ("--arch qwen3vl --head-dim 32 --u32 n_deepstack_layers=3", "qk_norm"),
+    "qwen3vlmoe": ("--arch qwen3vlmoe --no-tied --experts 12 --top-k 3 --expert-ffn 48 --u32 n_deepstack_layers=3", "top_k"),
+    "chatglm": ("--arch chatglm --bias --rope-dim 8 --no-tied --head-dim 16", "bias"),
+    "arcee": ("--arch arcee --no-tied --head-dim 32", "act"),
     "granite": ("--arch granite --bias --out-bias --no-tied --f32 attention.scale=0.2 --f32 embedding_scale=2 --f32 residual_scale=0.4 --f32 logit_scale=2",
                 "scales"),
     "minicpm": ("--arch minicpm --layers 3 --no-tied --f32 embedding_scale=2 --f32 residual_scale=0.5 --f32 logit_scale=0.7", "scales"),
@@ -295,7 +301,7 @@ def configuration(a, off):
     experts = dict(num_experts_per_tok=1 if off == "top_k" else a.top_k, moe_intermediate_size=a.expert_ffn)
     if layer_norms:
         model = layer_norms
-    elif a.arch == "qwen3moe":
+    elif a.arch in ("qwen3moe", "qwen3vlmoe"):
         model = tf.Qwen3MoeForCausalLM(tf.Qwen3MoeConfig(**common, **experts, num_experts=a.experts, norm_topk_prob=True))
     elif a.arch == "qwen2moe":
         model = tf.Qwen2MoeForCausalLM(tf.Qwen2MoeConfig(**common, **experts, num_experts=a.experts, norm_topk_prob=False, use_sliding_window=False,
@@ -326,9 +332,9 @@ def configuration(a, off):
                                                      sliding_window=a.window, layer_types=layer_types))
     elif a.arch == "llama" and a.experts:
         model = tf.MixtralForCausalLM(tf.MixtralConfig(**common, **experts, num_local_experts=a.experts))
-    elif a.arch == "qwen2":
+    elif a.arch in ("qwen2", "qwen2vl"):
         model = tf.Qwen2ForCausalLM(tf.Qwen2Config(**common, use_sliding_window=False))
-    elif a.arch == "qwen3":
+    elif a.arch in ("qwen3", "qwen3vl"):
         model = tf.Qwen3ForCausalLM(tf.Qwen3Config(**common, use_sliding_window=False, attention_bias=False))
     elif a.arch in ("granite", "minicpm"):  # MiniCPM's code comes with its weights; Granite's does the same
         scales = {"attention_multiplier": a.head_dim**-0.5, **({} if off == "scales" else scales)}
@@ -337,6 +343,10 @@ def configuration(a, off):
         model = tf.Olmo3ForCausalLM(tf.Olmo3Config(**common, sliding_window=a.window, layer_types=layer_types, pad_token_id=None))
     elif a.arch == "olmo2":
         model = tf.Olmo2ForCausalLM(tf.Olmo2Config(**common, pad_token_id=None))
+    elif a.arch == "chatglm":
+        model = tf.GlmForCausalLM(tf.GlmConfig(**common, attention_bias=a.bias, pad_token_id=None, partial_rotary_factor=a.rope_dim / a.head_dim))
+    elif a.arch == "arcee":
+        model = tf.ArceeForCausalLM(tf.ArceeConfig(**{**common, "hidden_act": "silu" if off == "act" else "relu2"}, attention_bias=False, mlp_bias=False))
     elif a.arch == "glm4":
         model = tf.Glm4ForCausalLM(tf.Glm4Config(**common, attention_bias=a.bias, pad_token_id=None,
                                                  partial_rotary_factor=a.rope_dim / a.head_dim))

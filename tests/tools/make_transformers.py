@@ -4,7 +4,8 @@
     make_transformers.py [CASE ...]     needs torch and transformers; run it with the newest 4.x, then with the newest 5.x
 
 Each run adds what its own version writes to tests/model/transformers/CASE.json: config.json, the names and shapes of the
-tensors. The newest says, in float64, what each folder means: the log-probability of each token of a prompt given those before.
+tensors. The newest says, in float64, what each folder means: the log-probability of each token of a prompt given those before; of
+encoders the mean of the hidden states, of length 1.
 Weights are no part of it: weight() below and in test_json_transformers.c makes the same numbers from a tensor's name.
 """
 import json
@@ -181,33 +182,50 @@ CASES = {
     "paligemma": ("paligemma", wrapped("gemma2", dict(head_dim=24, sliding_window=7, query_pre_attn_scalar=20), SIGLIP, projection_dim=72)),
     "mistral3": ("mistral3", wrapped("mistral", dict(head_dim=20, sliding_window=None), dict(model_type="pixtral", hidden_size=16, intermediate_size=24, num_hidden_layers=1, num_attention_heads=2, image_size=16, patch_size=4), spatial_merge_size=2)),
 }
+ENCODERS = {  # whose hidden states are averaged
+    "bert": ("bert", dict(num_key_value_heads=6, layer_norm_eps=1e-5)),
+    "roberta": ("roberta", dict(num_key_value_heads=6, pad_token_id=3)),
+    "xlm-roberta": ("xlm-roberta", dict(num_key_value_heads=6, pad_token_id=1, type_vocab_size=1)),
+    "nomic_bert": ("nomic_bert", dict(num_key_value_heads=6)),
+    "modernbert": ("modernbert", dict(num_key_value_heads=6, local_attention=16, global_attn_every_n_layers=2, num_hidden_layers=5)),
+    "modernbert-types": ("modernbert", dict(num_key_value_heads=6, local_attention=12, layer_types=[ALL, SLIDES, SLIDES, ALL], num_hidden_layers=4)),
+    "gemma3-both": ("gemma3_text", dict(GEMMA3, use_bidirectional_attention=True, **by_type())),
+    "eurobert": ("eurobert", dict(rms_norm_eps=1e-3)),
+    "gte": ("gte", dict(num_key_value_heads=6)),
+}
 
 
-def auto_class(config):
+def auto_class(config, case):
+    if case in ENCODERS:
+        return transformers.AutoModel
     return transformers.AutoModelForImageTextToText if hasattr(config, "text_config") else transformers.AutoModelForCausalLM
 
 
 def make_folder(case):
     """A folder as this version writes it, without scores."""
-    kind, more = CASES[case]
+    kind, more = {**CASES, **ENCODERS}[case]
     config = transformers.AutoConfig.for_model(kind, **({k: v for k, v in more.items() if k != "whole"} if "whole" in more else {**BASE, **more}))
     with tempfile.TemporaryDirectory() as d:
-        auto_class(config).from_config(config).save_pretrained(d)
+        auto_class(config, case).from_config(config).save_pretrained(d)
         shapes = {name: list(t.shape) for name, t in load_file(os.path.join(d, "model.safetensors")).items()}
         with open(os.path.join(d, "config.json"), encoding="utf-8") as f:
             return {"version": VERSION, "config": json.load(f), "tensors": shapes}
 
 
-def compute(folder, ids):
+def compute(folder, ids, case):
     with tempfile.TemporaryDirectory() as d:
         with open(os.path.join(d, "config.json"), "w", encoding="utf-8") as f:
             json.dump(folder["config"], f)
         save_file({name: weight(name, shape) for name, shape in folder["tensors"].items()}, os.path.join(d, "model.safetensors"), {"format": "pt"})
-        auto = auto_class(transformers.AutoConfig.from_pretrained(d))
+        auto = auto_class(transformers.AutoConfig.from_pretrained(d), case)
         model, info = auto.from_pretrained(d, dtype=torch.float64, output_loading_info=True, attn_implementation="eager", experts_implementation="eager")
     if info["missing_keys"] or info["unexpected_keys"] or info["mismatched_keys"]:
         print(f"{folder['version']}'s folder is not read again: {info}"[:200])
         return None
+    if case in ENCODERS:
+        with torch.no_grad():
+            mean = model.eval()(torch.tensor([ids])).last_hidden_state[0].double().mean(0)
+        return [round(float(v), 6) for v in mean / mean.norm()]
     with torch.no_grad():
         scores = model.eval()(torch.tensor([ids]), use_cache=False).logits[0].double().log_softmax(-1)
     return [round(float(scores[i, ids[i + 1]]), 5) for i in range(PROMPT - 1)]
@@ -226,7 +244,7 @@ def write(path, folders, ids):
 def main():
     logging.disable(logging.WARNING)
     transformers.utils.logging.disable_progress_bar()
-    for case in sys.argv[1:] or CASES:
+    for case in sys.argv[1:] or [*CASES, *ENCODERS]:
         path, folders = os.path.join(FOLDER, f"{case}.json"), []
         if os.path.exists(path):
             with open(path, encoding="utf-8") as f:
@@ -241,7 +259,7 @@ def main():
         folders = sorted([x for x in folders if x["version"].split(".")[0] != VERSION.split(".")[0]] + [own], key=lambda x: x["version"])
         if V5:  # the newest says what either folder means
             for one in folders:
-                one["scores"] = compute(one, ids)
+                one["scores"] = compute(one, ids, case)
             folders = [one for one in folders if one["scores"]]
             if max(abs(a - b) for a, b in zip(folders[0]["scores"], own["scores"])) > 1e-5:
                 print(f"{case}: {folders[0]['version']} wrote something else")

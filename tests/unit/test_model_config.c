@@ -223,7 +223,7 @@ TEST(test_architectures) {
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
         char word[96];
         snprintf(word, sizeof word,
-                 "architecture '%s' is not supported yet; supported: llama, qwen2, qwen3, granite",
+                 "architecture '%s' is not supported yet; supported: llama, qwen2, qwen2vl, qwen3vl, qwen3",
                  others[i]);
         refused(&(struct change){.arch = others[i]}, word);
     }

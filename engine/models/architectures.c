@@ -187,12 +187,13 @@ static const struct arch archs[] = {
      .must = LIST(H_LAYER_NORM_EPS)},
     // Nomic Embed 1 and 1.5
     {"nomic-bert", NORM_LAYERS, FFN_BIASES, .encoder = true, .traits = BERT, .qkv_bias = OPTIONAL,
-     .out_bias = OPTIONAL, .must = LIST(H_LAYER_NORM_EPS)},
+     .out_bias = OPTIONAL, .may = LIST(H_ACT), .must = LIST(H_LAYER_NORM_EPS)},
     // ModernBERT, GTE ModernBERT, Granite Embedding R2
     {"modern-bert", .norm = NORM_LAYER, .encoder = true, .ranks_mean = true, .act = ACT_GELU_ERF,
      .traits = TRAIT_EMBED_NORM | TRAIT_FUSED_FFN | TRAIT_BARE_FIRST, .window_pattern = 3, .full_first = true,
      .window_rope = true, .window_theta = 10000, .may = LIST(H_ROPE_WINDOW_BASE, H_ACT),
      .must = LIST(H_LAYER_NORM_EPS)},
+    {"eurobert", .encoder = true, .qkv_bias = OPTIONAL, .out_bias = OPTIONAL},
     // EmbeddingGemma
     {"gemma-embedding", .encoder = true, .act = ACT_GELU, .embed_sqrt = true, .qk_norm = QK_NORM_HEADS,
      .traits = TRAIT_POST_NORMS, .window_pattern = 6, .window_rope = true, .window_theta = 10000,
@@ -207,6 +208,13 @@ const char *arch_lacks(const char *name, size_t len) {
     static const struct {
         const char *name, *what;
     } lacks[] = {
+        {"new", ": the NTK scaling of GTE's own code is not computed"},
+        {"jina_embeddings_v3", ": its adapters for tasks are not applied"},
+        {"xlm-roberta-flash", ": its adapters for tasks are not applied"},
+        {"olmo", ": norms without weights are not computed"},
+        {"apertus", ": the activation xIELU is not computed"},
+        {"deci", ": layers without attention or feed-forward are not computed"},
+        {"nemotron-nas", ": layers without attention or feed-forward are not computed"},
         {"mamba", ": Mamba 1's scan is not computed"},
         {"falcon_mamba", ": Mamba 1's scan is not computed"},
         {"jamba", ": Mamba 1's scan is not computed"},

@@ -1,6 +1,7 @@
 """Hugging Face folders: what the same weights say as a GGUF file, with the folder's own template, defaults and ends."""
 
 import json
+import struct
 import subprocess
 import sys
 
@@ -105,6 +106,77 @@ def test_keys_and_values_in_one(tmp_path):
     quantised = make("make_gguf.py", tmp_path / "q8.gguf", *sizes, "--type", "q8_0")
     subprocess.run([sys.executable, str(goldens.ROOT / "tests/tools/dequantise_gguf.py"), quantised, tmp_path / "f32.gguf"], check=True)
     assert max(abs(a - b) for a, b in zip(got(quantised), got(tmp_path / "f32.gguf"), strict=True)) < 0.01
+
+
+def rewrite(folder, change):
+    """Changes the tensors of a folder of one file: name -> (type, shape, bytes)."""
+    path = folder / "model.safetensors"
+    data = path.read_bytes()
+    size = struct.unpack("<Q", data[:8])[0]
+    header, data = json.loads(data[8 : 8 + size]), data[8 + size :]
+    tensors = {name: (t["dtype"], t["shape"], data[slice(*t["data_offsets"])]) for name, t in header.items() if name != "__metadata__"}
+    change(tensors)
+    header, end = {}, 0
+    for name, (kind, shape, values) in tensors.items():
+        header[name] = {"dtype": kind, "shape": shape, "data_offsets": [end, end + len(values)]}
+        end += len(values)
+    text = json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + b"".join(values for *_, values in tensors.values()))
+
+
+def say(folder):
+    done = run("generate", folder, "-p", "the sea, and", "-n", "8", "--temperature", "0", "--raw", "--ignore-eos")
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+# Names as in EleutherAI/pythia-70m, RedHatAI's folders with an FP8 cache, google/gemma-3-4b-it, HuggingFaceTB/SmolVLM-Instruct and
+# OpenGVLab/InternVL3-1B.
+@pytest.mark.parametrize("arch, name, kind", [
+    ("gptneox", "gpt_neox.layers.#.attention.bias", "U8"),
+    ("gptneox", "gpt_neox.layers.#.attention.masked_bias", "F16"),
+    ("gptneox", "gpt_neox.layers.#.attention.rotary_emb.inv_freq", "F16"),
+    ("qwen3", "model.layers.#.self_attn.k_proj.output_scale", "F32"),
+    ("qwen3", "model.layers.#.self_attn.v_proj.output_zero_point", "I8"),
+    ("qwen3", "model.layers.#.self_attn.rotary_emb.inv_freq", "F32"),
+    ("qwen3", "vision_tower.vision_model.encoder.layers.#.mlp.fc1.weight", "F32"),
+    ("qwen3", "model.connector.modality_projection.proj.weight", "F32"),
+    ("qwen3", "mlp1.0.weight", "F32"),
+])  # fmt: skip
+def test_beside(tmp_path, arch, name, kind):
+    """Masks, scales of calibration and towers lie beside the text model, and change nothing."""
+    flags = ("--kv-heads", "4", "--bias", "--out-bias", "--ffn-bias", "--rope-dim", "4") if arch == "gptneox" else ()
+    folder = make("make_folder.py", tmp_path / "x", "--arch", arch, "--no-tied", *flags)
+    alone = say(folder)
+    rewrite(folder, lambda tensors: tensors.update({name.replace("#", str(i)): (kind, [1], bytes(int(kind[1:]) // 8)) for i in range(2)}))
+    assert say(folder) == alone
+
+
+def test_tokens_without_rows(tmp_path):
+    """Gemma 3 has an added token for images behind the last row: its text is that of other tokens. Others need their rows."""
+    folder = make("make_folder.py", tmp_path / "x")
+    alone, path = say(folder), folder / "tokenizer.json"
+    tokenizer = json.loads(path.read_text())
+    rows = json.loads((folder / "config.json").read_text())["vocab_size"]
+    tokenizer["added_tokens"].append({"id": rows, "content": "<image>", "special": True})
+    path.write_text(json.dumps(tokenizer))
+    assert say(folder) == alone
+    tokenizer["model"]["vocab"].update({"<image>": rows, "<more>": rows + 1})
+    path.write_text(json.dumps(tokenizer))
+    assert f"there is a token {rows + 1}" in run("generate", folder, "-p", "a").stderr
+
+
+def test_other_formats(tmp_path):
+    """A folder of one GGUF model is that; one without tokenizer.json says which tokenizer is not read."""
+    file = make("make_gguf.py", tmp_path / "one.gguf")
+    alone = say(file)
+    (tmp_path / "mmproj-F16.gguf").write_bytes(b"GGUF")
+    assert say(tmp_path) == alone
+    make("make_gguf.py", tmp_path / "two.gguf")
+    assert "holds 2 GGUF files and no config.json" in run("generate", tmp_path, "-p", "a").stderr
+    folder = make("make_folder.py", tmp_path / "x")
+    (folder / "tokenizer.json").rename(folder / "tiktoken.model")
+    assert "tokenizer.json is missing, and tiktoken.model is not read" in run("generate", folder, "-p", "a").stderr
 
 
 @pytest.mark.parametrize("file, change, word", [

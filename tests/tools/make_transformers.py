@@ -118,8 +118,6 @@ CASES = {
     "phi3": ("phi3", dict(sliding_window=9, partial_rotary_factor=1.0)),
     "phi3-long": ("phi3", dict(sliding_window=None, original_max_position_embeddings=40, **LONG)),
     "phimoe": ("phimoe", dict(num_local_experts=5, sliding_window=None, attention_bias=True, lm_head_bias=True)),
-    "olmo": ("olmo", dict(clip_qkv=None)),
-    "olmo-clipped": ("olmo", dict(clip_qkv=0.5)),
     "olmo2": ("olmo2", dict(rms_norm_eps=1e-3)),
     "olmo3": ("olmo3", dict(sliding_window=7, layer_types=[SLIDES, ALL, SLIDES], **rope(5e5, **YARN))),
     "olmoe": ("olmoe", dict(num_experts=6, num_experts_per_tok=2, norm_topk_prob=True)),

@@ -279,6 +279,9 @@ static bool read_all(struct hf_reader *r, const struct jdoc *generation, const s
     if (r->c->tied && r->c->factors[FACTOR_EMBED] != r->c->factors[FACTOR_HEAD])
         return hf_refuse_value(r, "tie_word_embeddings", tied,
                                "false where embedding_multiplier and lm_head_multiplier differ");
+    const struct arch *a = arch_find(r->c->arch, strlen(r->c->arch));
+    if (r->c->family->act && arch_may_have(a, H_ACT))
+        hf_str(r->keys, hf_our_key(r, "hidden_activation"), view_of(r->c->family->act), "hidden_act");
     if (!read_plain(r))
         return false;
     bool causal = true; // of decoders that were trained on as embedders

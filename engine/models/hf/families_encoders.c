@@ -62,6 +62,16 @@ static const struct hf_name nomic_names[] = {
     {"mlp.fc12", .ours = "ffn_gate"},       {"mlp.fc2", .ours = "ffn_down"},
     {"norm2", .ours = "layer_output_norm"}, END,
 };
+static const struct hf_name gte_names[] = {
+    {"attention.qkv_proj", .ours = "attn_qkv"},
+    {"attention.o_proj", .ours = "attn_output"},
+    {"attn_ln", .ours = "attn_output_norm"},
+    {"mlp.up_gate_proj", .ours = "ffn_up", .rows = ROWS_FIRST_HALF},
+    {"mlp.up_gate_proj", .ours = "ffn_gate", .rows = ROWS_SECOND_HALF},
+    {"mlp.down_proj", .ours = "ffn_down"},
+    {"mlp_ln", .ours = "layer_output_norm"},
+    END,
+};
 static const struct hf_name nomic_whole[] = {
     {"model.embeddings.word_embeddings", .ours = "token_embd"},
     {"model.embeddings.token_type_embeddings", .ours = "token_types"},
@@ -93,7 +103,18 @@ static const struct hf_key nomic_keys[] = {
     {"use_flash_attn", NULL, HF_INT},
     {NULL, NULL, HF_INT},
 };
+static const struct hf_key gte_keys[] = {
+    {"layer_norm_eps", LAYER_NORM},
+    {"hidden_dropout_prob", NULL, HF_INT},
+    {NULL, NULL, HF_INT},
+};
+static const struct hf_key eurobert_keys[] = {
+    {"mlp_bias", "false", HF_ONLY},
+    {"classifier_pooling", NULL, HF_INT},
+    {NULL, NULL, HF_INT},
+};
 static const struct hf_alias nomic_aliases[] = {
+    {"layer_norm_epsilon", "layer_norm_eps"}, // transformers 5
     {"num_hidden_layers", "n_layer"},
     {"hidden_size", "n_embd"},
     {"num_attention_heads", "n_head"},
@@ -133,7 +154,10 @@ const struct hf_family hf_encoder_families[] = {
      .defaults = "{\"layer_norm_eps\": 1e-12, \"pad_token_id\": 1}"},
     {"nomic_bert", "nomic-bert", .prefix = "bert.", .layers = "encoder.layers.", .names = nomic_names,
      .whole = nomic_whole, .keys = nomic_keys, .aliases = nomic_aliases,
-     .defaults = "{\"layer_norm_epsilon\": 1e-5}"},
+     .defaults = "{\"layer_norm_epsilon\": 1e-5, \"rope_theta\": 1000}"},
+    {"gte", "nomic-bert", .act = "gelu", .layers = "encoder.layer.", .names = gte_names, .whole = bert_whole,
+     .keys = gte_keys, .defaults = "{\"layer_norm_eps\": 1e-12, \"rope_theta\": 160000}"},
+    {"eurobert", "eurobert", .keys = eurobert_keys},
     {"modernbert", "modern-bert", .act = "gelu", .names = modern_names, .whole = modern_whole,
      .keys = modern_keys, .aliases = modern_aliases,
      .defaults =

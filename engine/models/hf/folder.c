@@ -10,9 +10,11 @@
 #include "sentence.h"
 #include "vocab.h"
 
+#include <fcntl.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum {
     MAX_SMALL = 16 << 20,  // bytes of a configuration or template
@@ -82,6 +84,22 @@ static bool read_template(struct folder *d, const char *name, char **own, struct
     return true;
 }
 
+// A tokenizer in another format alone is not read. false: err.
+static bool has_tokenizer(const struct folder *d, struct err *err) {
+    static const char *const names[] = {"tokenizer.json", "tokenizer.model", "tiktoken.model", "vocab.json"};
+    size_t i = 0;
+    while (i < sizeof names / sizeof *names &&
+           faccessat(d->files.dir, names[i], F_OK, AT_SYMLINK_NOFOLLOW) != 0)
+        i++;
+    if (i == 0 || i == sizeof names / sizeof *names)
+        return true;
+    err_set(err, STATUS_FORMAT,
+            "%s: tokenizer.json is missing, and %s is not read; transformers writes one: "
+            "AutoTokenizer.from_pretrained(...).save_pretrained(...)",
+            d->file.name, names[i]);
+    return false;
+}
+
 // Reads the configuration and the vocabulary, before the weights.
 static bool read_keys(struct folder *d, struct err *err) {
     enum { CONFIG, GENERATION, TOKENIZER, TOKENIZER_CONFIG, SPECIAL_MAP, QUANTIZATION, TEMPLATE, NUM_TEXTS };
@@ -100,7 +118,8 @@ static bool read_keys(struct folder *d, struct err *err) {
     char *template = NULL, *tool_template = NULL;
     bool ok = true;
     for (int i = 0; ok && i < NUM_TEXTS; i++)
-        ok = hf_files_json(&d->files, texts[i].name, texts[i].required, texts[i].max, &j[i], err);
+        ok = (i != TOKENIZER || has_tokenizer(d, err)) &&
+             hf_files_json(&d->files, texts[i].name, texts[i].required, texts[i].max, &j[i], err);
     ok = ok && hf_config_read(&j[CONFIG], j[GENERATION].num ? &j[GENERATION] : NULL,
                               j[QUANTIZATION].num ? &j[QUANTIZATION] : NULL, &d->keys, &d->config,
                               err) == STATUS_OK;

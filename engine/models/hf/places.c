@@ -11,6 +11,7 @@ static const struct hf_name whole_names[] = {
     {"model.norm", .ours = "output_norm"},
     {"lm_head", .ours = "output"},
     {"score", .ours = "cls.output"},
+    {"model.rotary_emb.inv_freq", .ours = ""},
     {.theirs = NULL},
 };
 
@@ -28,7 +29,12 @@ static const struct hf_name layer_names[] = {
     {"mlp.up_proj", .ours = "ffn_up"},
     {"mlp.gate_up_proj", .ours = "ffn_up"},
     {"mlp.down_proj", .ours = "ffn_down"},
-    {"self_attn.rotary_emb.inv_freq", .ours = ""}, // left behind by old versions; computed anew
+    // left behind by old versions; computed anew
+    {"self_attn.rotary_emb.inv_freq", .ours = ""},
+    {"self_attn.rotary_emb.cos_cached", .ours = ""},
+    {"self_attn.rotary_emb.sin_cached", .ours = ""},
+    {"self_attn.bias", .ours = ""},
+    {"self_attn.masked_bias", .ours = ""},
     {.theirs = NULL},
 };
 
@@ -103,9 +109,24 @@ static bool find_text_places(const struct hf_family *f, struct text_view tensor,
 
 enum hf_part hf_places(const struct hf_family *f, struct text_view tensor,
                        void (*fn)(void *arg, const struct hf_place *place), void *arg) {
-    static const char *const others[] = {
-        "vision_tower.", "vision_model.",          "visual.",        "audio_tower.", "embed_vision.",
-        "embed_audio.",  "multi_modal_projector.", "vision_encoder", "connector.",   "mtp."};
+    static const char *const others[] = {"vision_tower.",
+                                         "vision_model.",
+                                         "visual.",
+                                         "audio_tower.",
+                                         "embed_vision.",
+                                         "embed_audio.",
+                                         "multi_modal_projector.",
+                                         "vision_encoder",
+                                         "connector.",
+                                         "mm_projector.",
+                                         "vision_projection.",
+                                         "audio_projection.",
+                                         "mlp1.",
+                                         "image_newline",
+                                         "vision_embedder.",
+                                         "patch_merger.",
+                                         "vision_adapter.",
+                                         "mtp."};
     struct hf_place place = {.layer = -1};
     struct text_view bare = tensor;
     take_prefix(&bare, "model.");
@@ -121,9 +142,10 @@ enum hf_part hf_places(const struct hf_family *f, struct text_view tensor,
             plain, (size_t)snprintf(plain, sizeof plain, "model.%.*s", (int)rest.len, rest.data)};
     else
         take_prefix(&tensor, "language_model.");
-    if (!take_end(&tensor, ".weight"))
+    bool found = find_text_places(f, tensor, place, fn, arg); // a mask may be called "bias"
+    if (!found && !take_end(&tensor, ".weight"))
         place.bias = take_end(&tensor, ".bias");
-    bool found = find_text_places(f, tensor, place, fn, arg);
+    found = found || find_text_places(f, tensor, place, fn, arg);
     if (!found && tensor.len < sizeof plain - 8) { // saved without the head, and so without "model."
         char full[256];
         int n = snprintf(full, sizeof full, "model.%.*s", (int)tensor.len, tensor.data);

@@ -31,7 +31,10 @@ bool hf_quantized_is_part(const struct hf_shards *shards, struct text_view name)
                                        ".weight_shape",        ".input_global_scale",  ".input_scale",
                                        ".input_zero_point",    ".activation_scale_inv"};
     static const char *const gptq[] = {".qzeros", ".scales", ".g_idx"};
-    static const char *const cached[] = {".k_scale", ".v_scale"}; // of keys and values in a cache of FP8
+    // of activations, and of keys and values in a cache of FP8
+    static const char *const cached[] = {".k_scale",      ".v_scale",           ".kv_scale",
+                                         ".q_scale",      ".k_zero_point",      ".v_zero_point",
+                                         ".output_scale", ".output_zero_point", ".prob_output_scale"};
     struct text_view base = name;
     for (size_t i = 0; i < sizeof ends / sizeof *ends; i++, base = name)
         if (take_end(&base, ends[i]))
@@ -39,8 +42,10 @@ bool hf_quantized_is_part(const struct hf_shards *shards, struct text_view name)
     for (size_t i = 0; i < sizeof gptq / sizeof *gptq; i++, base = name)
         if (take_end(&base, gptq[i]))
             return find_part(shards, base, ".qweight");
-    return take_end(&base, cached[0]) || take_end(&base, cached[1]) ||
-           (take_end(&base, "_scales") && find_part(shards, base, "_blocks"));
+    for (size_t i = 0; i < sizeof cached / sizeof *cached; i++)
+        if (take_end(&base, cached[i]))
+            return true;
+    return take_end(&base, "_scales") && find_part(shards, base, "_blocks");
 }
 
 struct text_view hf_quantized_stem(struct text_view name) {

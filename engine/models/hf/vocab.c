@@ -3,6 +3,8 @@
 
 #include "vocab_reader.h"
 
+#include "log.h"
+
 #include <stdlib.h>
 
 // ---- tokens
@@ -10,8 +12,10 @@
 static bool set_name(struct vocab_reader *r, const struct jdoc_value *key, const struct jdoc_value *id_value,
                      bool replaces, int64_t *id) {
     struct text_view name = jdoc_text(r->j, key);
-    if (!jdoc_integer(r->j, id_value, id) || *id < 0 || *id >= r->num)
+    if (!jdoc_integer(r->j, id_value, id) || *id < 0 || *id >= VOCAB_MAX_TOKENS)
         return hf_vocab_refuse(r, id_value, "a token's id", "an integer from 0 to 2^22");
+    if (*id >= r->num) // has no row: see check_rows()
+        return true;
     struct text_view *old = &r->names[*id];
     if (old->data && !(replaces && old->len == name.len && memcmp(old->data, name.data, name.len) == 0)) {
         jdoc_bad(r->j, r->err, "token %lld is '%.*s' and, at byte %u, '%.*s'", (long long)*id,
@@ -36,6 +40,8 @@ static bool read_added(struct vocab_reader *r, const struct jdoc_value *e) {
     bool added = !jdoc_integer(r->j, get_of(r, e, "id"), &id) || id < 0 || id >= r->num || !r->names[id].data;
     if (!set_name(r, content, get_of(r, e, "id"), true, &id))
         return false;
+    if (id >= r->num)
+        return true;
     r->types[id] = is_true(get_of(r, e, "special")) ? TYPE_CONTROL : TYPE_USER_DEFINED;
     r->strips[id] = (unsigned char)(is_true(get_of(r, e, "lstrip")) | is_true(get_of(r, e, "rstrip")) << 1 |
                                     is_true(get_of(r, e, "single_word")) << 2 |
@@ -74,7 +80,8 @@ static bool read_named(struct vocab_reader *r, const struct jdoc_value *vocab) {
         int64_t id;
         if (!set_name(r, key, key + 1, false, &id))
             return false;
-        set_type(r, id);
+        if (id < r->num)
+            set_type(r, id);
     }
     return true;
 }
@@ -91,6 +98,8 @@ static bool read_scored(struct vocab_reader *r, const struct jdoc_value *vocab) 
             e->type == JDOC_ARRAY && e->len == 2 && e[1].type == JDOC_STRING && e[2].type == JDOC_NUMBER;
         if (!pair)
             return hf_vocab_refuse(r, e, "a token of model.vocab", "a string and a score");
+        if (id == r->num)
+            break;
         r->names[id] = jdoc_text(r->j, e + 1);
         scores[id] = jdoc_number(r->j, e + 2);
         set_type(r, id++);
@@ -111,6 +120,27 @@ static bool read_unknown_id(struct vocab_reader *r) {
     return true;
 }
 
+// Added tokens may have no row, as the one for images of Gemma 3: their text is that of other tokens then. Others may not.
+static bool check_rows(const struct vocab_reader *r, const struct jdoc_value *vocab,
+                       const struct jdoc_value *added, int64_t rows) {
+    int64_t behind = 0, id;
+    JDOC_EACH(r->j, e, added)
+    behind += jdoc_integer(r->j, get_of(r, e, "id"), &id) && id >= rows;
+    int64_t num = behind;
+    if (r->kind == MODEL_UNIGRAM)
+        num -= vocab->len > rows ? vocab->len - rows : 0;
+    else
+        JDOC_EACH_KEY(r->j, key, vocab)
+    num -= jdoc_integer(r->j, key + 1, &id) && id >= rows;
+    if (num >= 0) {
+        log_msg(LOG_INFO, "%s: %lld added tokens have no row, and are text", r->j->name, (long long)behind);
+        return true;
+    }
+    jdoc_bad(r->j, r->err, "there is a token %lld, and config.json has vocab_size %lld",
+             (long long)r->num - 1, (long long)rows);
+    return false;
+}
+
 static bool read_tokens(struct vocab_reader *r, int64_t rows) {
     const struct jdoc_value *vocab = get_of(r, r->model, "vocab"),
                             *added = get_of(r, r->j->values, "added_tokens"),
@@ -121,12 +151,9 @@ static bool read_tokens(struct vocab_reader *r, int64_t rows) {
     r->num = count_ids(r, vocab, added);
     if (r->num == 0)
         return hf_vocab_refuse(r, vocab, "model.vocab or an id in it", "ids from 0 to 2^22");
-    if (rows > 0 && rows < VOCAB_MAX_TOKENS && r->num > rows) {
-        jdoc_bad(r->j, r->err, "there is a token %lld, and config.json has vocab_size %lld",
-                 (long long)r->num - 1, (long long)rows);
+    if (rows > 0 && r->num > rows && !check_rows(r, vocab, added, rows))
         return false;
-    }
-    r->num = rows > r->num && rows <= VOCAB_MAX_TOKENS ? rows : r->num;
+    r->num = rows > 0 && rows <= VOCAB_MAX_TOKENS ? rows : r->num;
     r->names = hf_alloc(r->keys, (size_t)r->num * sizeof *r->names);
     r->types = hf_alloc(r->keys, (size_t)r->num * sizeof *r->types);
     r->strips = hf_alloc(r->keys, (size_t)r->num);

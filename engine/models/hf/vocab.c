@@ -108,6 +108,13 @@ static bool read_scored(struct vocab_reader *r, const struct jdoc_value *vocab) 
     return true;
 }
 
+// Text that spells it is it only where it is an added token; else it is cut like other text.
+static void set_unknown(struct vocab_reader *r, int64_t id, const char *label) {
+    if (r->types[id] != TYPE_NORMAL)
+        r->types[id] = TYPE_UNKNOWN;
+    hf_int(r->keys, "tokenizer.ggml.unknown_token_id", id, label);
+}
+
 static bool read_unknown_id(struct vocab_reader *r) {
     const struct jdoc_value *unk = get_of(r, r->model, "unk_id");
     int64_t id;
@@ -115,8 +122,7 @@ static bool read_unknown_id(struct vocab_reader *r) {
         return true;
     if (!jdoc_integer(r->j, unk, &id) || id < 0 || id >= r->num)
         return hf_vocab_refuse(r, unk, "unk_id", "the id of a token");
-    r->types[id] = TYPE_UNKNOWN;
-    hf_int(r->keys, "tokenizer.ggml.unknown_token_id", id, "unk_id");
+    set_unknown(r, id, "unk_id");
     return true;
 }
 
@@ -173,8 +179,7 @@ static bool read_tokens(struct vocab_reader *r, int64_t rows) {
     for (int64_t i = 0; unk && i < r->num; i++)
         if (r->names[i].len == unk->len && r->names[i].data &&
             memcmp(r->names[i].data, r->j->text + unk->at, unk->len) == 0) {
-            r->types[i] = TYPE_UNKNOWN;
-            hf_int(r->keys, "tokenizer.ggml.unknown_token_id", i, "unk_token");
+            set_unknown(r, i, "unk_token");
             break; // a second one is refused with all other tokens that are there twice
         }
     return true;

@@ -67,6 +67,18 @@ def test_folder_of_a_decoder(start, tmp_path):
     assert embed(start(model=copy), ids) == embed(start("--pooling", "last", model=MODELS / "qwen3.gguf"), ids)
 
 
+def test_default_prompt(start, tmp_path):
+    """What sentence-transformers puts before each text is told, not put: vectors are those of the text."""
+    copy = tmp_path / "copy"
+    shutil.copytree(MODELS / "bert", copy)
+    path = copy / "config_sentence_transformers.json"
+    path.write_text(json.dumps({"prompts": {"query": "query: ", "document": ""}, "default_prompt_name": "query"}))
+    server = start(model=copy)
+    assert embed(server, "a hill") == embed(start(model=MODELS / "bert"), "a hill") and "puts 'query: ' before each" in server.log()
+    path.write_text(json.dumps({"prompts": {"query": "query: "}, "default_prompt_name": None}))
+    assert "before each" not in start(model=copy).log()
+
+
 def test_added_tokens(start):
     """Texts get what the tokenizer puts around them, and keep it where they are cut."""
     server = start(model=MODELS / "bert")

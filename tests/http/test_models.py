@@ -33,6 +33,9 @@ KNOWN = {
 ENCODERS = {"bert": "BERT, XLM-RoBERTa: BGE, E5, GTE, MiniLM", "nomic-bert": "Nomic Embed 1, 1.5",
             "modern-bert": "ModernBERT, GTE ModernBERT", "gemma-embedding": "EmbeddingGemma"}
 COLUMNS = ("ref", "cpu", "folder", "cuda, emulated", "llama.cpp", "tp 2", "pp 2", "prefix", "preemption")
+FOLDERS = ("What `model_type` of config.json is read. Small random models of unusual configurations, written by that version of "
+           "transformers, give the log-probabilities (encoders: the vectors) that the newest computes from the folder; – : that version has no such model, or "
+           "was not tried. *GGUF*: files of the architecture are compared in the tables above. A tower beside the text is skipped.")  # fmt: skip
 EXACT = 1e-4  # of log-probabilities, as in tests/model/test_json_arch.c
 rows, encoder_rows, sentences = {}, {}, []
 
@@ -199,6 +202,35 @@ def test_encoder(start, arch):
     encoder_rows[arch] = ["✔", "✔", on_cuda, "✔", "✔"]
 
 
+def folder_rows():
+    """A row for each kind of model that folders name: what transformers 4 and 5 wrote of it gives what the newest computes
+    (tests/model/test_json_transformers.c), and whether GGUF files of its architecture are compared, too."""
+    sources = "".join(p.read_text().split("families[] = {")[1] for p in sorted((ROOT / "engine/models/hf").glob("families_*.c")))
+    kinds = dict(re.findall(r'\{"([\w.-]+)", "([\w.-]+)",', sources)) | {kind: "qwen2vl" for kind in re.findall(r'QWEN2_VL\("(\w+)"\)', sources)}
+    found, versions = {}, {}
+    for path in sorted((ROOT / "tests/model/transformers").glob("*.json")):
+        for folder in json.loads(path.read_text())["folders"]:
+            config = folder["config"]
+            name = (config.get("text_config") or config)["model_type"]
+            name = name if "text_config" not in config else f"{config['model_type']} ({name})"
+            found.setdefault(name, set()).add(folder["version"][0])
+            versions[folder["version"][0]] = folder["version"]
+    names = sorted({*found, *kinds} - {n.split("(")[1][:-1] for n in found if "(" in n and n.split("(")[1][:-1] not in found})
+    lines = [f"|model_type|architecture|folder of transformers {versions['4']}|folder of transformers {versions['5']}|GGUF|", "|---|---|---|---|---|"]
+    for name in names:
+        arch = kinds[name.split("(")[-1].rstrip(")")]
+        cells = ["✔" if v in found.get(name, ()) else "–" for v in "45"] + ["✔" if arch in {*GOLDENS, *ENCODERS} else "–"]
+        lines.append(f"|{name}|`{arch}`|{'|'.join(cells)}|")
+    return lines
+
+
+def test_folders_of_the_page(tmp_path):
+    """Every architecture is in a table, and the one of folders says what the cases show."""
+    lines = folder_rows()
+    assert "\n".join(lines) in PAGE.read_text(), "\n".join(lines)
+    assert set(architectures(tmp_path)) == set(page_rows()) | {line.split("`")[1] for line in lines[2:]}
+
+
 def page_rows():
     """The page's rows by architecture, with refusals in words."""
     text = PAGE.read_text()
@@ -207,10 +239,10 @@ def page_rows():
     return {name.strip("`"): [notes[c[1:-1]] if c.startswith("[") else c for c in cells] for name, _, *cells in lines}
 
 
-def test_page_has_what_was_found(tmp_path):
-    """Every architecture has a row, and those that were tried here the right one. (Without the emulated module nothing is known of its column.)"""
+def test_page_has_what_was_found():
+    """Every architecture with goldens has a row, and those that were tried here the right one. (Without the emulated module nothing is known of its column.)"""
     page = page_rows()
-    assert set(architectures(tmp_path)) == set(page) == set(KNOWN) | set(ENCODERS)
+    assert set(page) == set(KNOWN) | set(ENCODERS)
     for found in (rows, encoder_rows):
         for arch, cells in found.items():
             assert [c for c in cells if c] == [c for c, known in zip(page[arch], cells, strict=True) if known], arch
@@ -240,6 +272,7 @@ def test_page():
         "1e-4 of transformers', on the same file (tests/tools/beside_llama_cpp.py); – : it was not compared, or cannot read the file. "
         "*tp*, *pp*, *prefix*, *preemption*: two ranks, two stages, a cached prompt, a preempted request give the same bits as one alone; – : a model of windows alone, which preempts nobody. Encoders: elements of "
         "normalised vectors within 1e-5.", 130)  # fmt: skip
+    lines += ["", "## Folders", "", *textwrap.wrap(FOLDERS, 130), "", *folder_rows()]
     text = "\n".join(lines) + "\n"
     if os.environ.get("QUIRE_WRITE"):
         PAGE.write_text(text)

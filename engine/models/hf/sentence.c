@@ -1,5 +1,6 @@
 #include "sentence.h"
 
+#include "log.h"
 #include "pooling.h"
 
 enum { MAX_BYTES = 1 << 20 };
@@ -101,6 +102,25 @@ static bool read_length(struct hf_files *d, const struct jdoc *tokenizer, const 
     return ok;
 }
 
+// sentence-transformers puts a prompt before each text where none is named; here texts stay as they are sent. false: err.
+static bool tell_prompt(struct hf_files *d, struct err *err) {
+    struct jdoc j = {.num = 0};
+    bool ok = hf_files_json(d, "config_sentence_transformers.json", false, MAX_BYTES, &j, err);
+    const struct jdoc_value *name = ok ? jdoc_get(&j, j.values, "default_prompt_name") : NULL, *prompt = NULL;
+    if (name && name->type == JDOC_STRING)
+        JDOC_EACH_KEY(&j, key, jdoc_get(&j, j.values, "prompts")) {
+            struct text_view a = jdoc_text(&j, key), b = jdoc_text(&j, name);
+            if (a.len == b.len && memcmp(a.data, b.data, a.len) == 0 && key[1].type == JDOC_STRING)
+                prompt = key + 1;
+        }
+    if (prompt && prompt->len)
+        log_msg(LOG_WARN,
+                "%s: texts get no prompt, sentence-transformers puts '%.*s' before each; send it with them",
+                j.name, (int)(prompt->len < 100 ? prompt->len : 100), j.text + prompt->at);
+    jdoc_free(&j);
+    return ok;
+}
+
 // false: err.
 static bool read_modules(struct hf_files *d, const struct jdoc *j, struct hf_keys *keys, struct hf_config *c,
                          struct err *err) {
@@ -151,7 +171,8 @@ bool hf_sentence_read(struct hf_files *d, const struct jdoc *config, const struc
     struct jdoc j = {.num = 0};
     bool ok = hf_files_json(d, "modules.json", false, MAX_BYTES, &j, err);
     if (ok && j.num)
-        ok = read_modules(d, &j, keys, c, err) && read_length(d, tokenizer, tokenizer_config, keys, err);
+        ok = tell_prompt(d, err) && read_modules(d, &j, keys, c, err) &&
+             read_length(d, tokenizer, tokenizer_config, keys, err);
     jdoc_free(&j);
     return ok;
 }

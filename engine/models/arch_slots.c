@@ -55,6 +55,7 @@ const struct weight_slot arch_slots[] = {
      .unless = TRAIT_ATTN_GATE | TRAIT_LATENT},
     {WEIGHT_QKV, .part = {{"attn_q"}, {"attn_k"}, {"attn_v"}}, .rows = &query_gate, .when = TRAIT_ATTN_GATE},
     {WEIGHT_ATTN_GATE, .part = {{"attn_q"}}, .rows = &query_gate, .when = TRAIT_ATTN_GATE},
+    {WEIGHT_ATTN_GATE, .part = {{"attn_gate"}}, .when = TRAIT_GATE_APART},
     {WEIGHT_LATENT, .part = {{"attn_kv_a_mqa"}}},
     {WEIGHT_LATENT_QDOWN, .part = {{"attn_q_a"}}},
     {WEIGHT_LATENT_Q, .part = {{"attn_q"}}, .when = TRAIT_LATENT, .in = LAYERS_NO_QDOWN},

@@ -142,6 +142,16 @@ static const struct arch archs[] = {
      .must = LIST(H_EXPERT_FFN)},
     {"minimax-m2", .qk_norm = QK_NORM_WHOLE, .experts = &sigmoid_renormalised, .may = LIST(EXPERTS),
      .must = LIST(H_EXPERT_FFN)},
+    // Arcee's Trinity
+    {"afmoe", .qk_norm = QK_NORM_HEADS, .qkv_bias = OPTIONAL, .out_bias = OPTIONAL, .embed_sqrt = true,
+     .traits = TRAIT_POST_NORMS | TRAIT_GATE_APART, .window_pattern = 4, .full_no_rope = true,
+     .experts = &sigmoid_renormalised, .may = LIST(EXPERTS, H_SHARED_EXPERTS, H_DENSE_LAYERS, H_EMBED_SCALE),
+     .must = LIST(H_EXPERT_FFN)},
+    // Mistral Small 4
+    {"mistral4", .rope_interleaved = true, .traits = TRAIT_LATENT, .experts = &renormalised,
+     .may = LIST(EXPERTS, EXPERT_GROUPS, H_SHARED_EXPERTS, H_DENSE_LAYERS, H_ROPE_YARN_LOG, H_LATENT_KEY_DIM,
+                 H_LATENT_VALUE_DIM, H_Q_LORA, H_ATTN_TEMP),
+     .must = LIST(H_KV_LORA, H_ROPE_DIM)},
     {"exaone-moe", .qk_norm = QK_NORM_HEADS, .window_pattern = 4, .full_no_rope = true, .experts = &sigmoid,
      .may = LIST(EXPERTS, EXPERT_GROUPS, H_SHARED_EXPERTS, H_DENSE_LAYERS, H_NEXTN),
      .must = LIST(H_EXPERT_FFN)},

@@ -208,6 +208,7 @@ enum trait {
     TRAIT_ONE_PART = 1 << 23,  // a layer attends, or is recurrent, or a feed-forward; `attn_norm` is its norm
     TRAIT_OWN_NORMS = 1 << 24, // arch_experts.own_norms: the shared expert is called as a dense feed-forward
     TRAIT_STREAMS = 1 << 25,   // model_config.altup_streams, and sparse gates
+    TRAIT_GATE_APART = 1 << 26, // the gate of the attention output is a tensor of its own
 };
 
 // A tensor that a file may have beside those of slots: tables of RoPE, what old converters left behind.

@@ -251,7 +251,7 @@ enum status model_config_read(const struct model_file *f, struct model_config *c
         !config_read(&r, H_LAYER_EMBED) || !config_streams(&r, c))
         return r.err->code;
     r.h.attn.qk_norm = r.arch->qk_norm;
-    r.h.attn.gate = (r.arch->traits & TRAIT_ATTN_GATE) != 0;
+    r.h.attn.gate = (r.arch->traits & (TRAIT_ATTN_GATE | TRAIT_GATE_APART)) != 0;
     r.h.attn.sinks = (r.arch->traits & TRAIT_SINKS) != 0;
     if ((r.arch->qk_norm == QK_NORM_EACH || r.arch->qk_norm_optional) &&
         !config_tensor(&r, WEIGHT_Q_NORM, 0, false, 0))

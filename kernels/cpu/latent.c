@@ -4,6 +4,7 @@
 #include "kv.h"
 #include "log.h"
 #include "minmax.h"
+#include "rope.h"
 
 #include <string.h>
 
@@ -121,6 +122,7 @@ static void finish_row(const struct latent_finish *job, int t) {
     float *vector = dev->key + (size_t)t * (size_t)a->head_dim,
           *q = dev->q + (size_t)t * (size_t)attn_q_size(a);
     const float *heads = dev->h + (size_t)t * (size_t)(a->heads * (n + r));
+    float temperature = attn_temperature(a, position);
     CHECK(position >= 0 && position < dev->limits.max_context && (!rope || position < rope->filled));
     dev->kernels->rmsnorm(vector, vector, job->layer->latent_norm->vector, C, dev->model.norm_eps);
     if (rope)
@@ -129,6 +131,8 @@ static void finish_row(const struct latent_finish *job, int t) {
         memcpy(q + C, heads + h * (n + r) + n, (size_t)r * sizeof *q);
         if (rope)
             rotate_head(q + C, rope, interleaved, position);
+        for (int i = 0; temperature != 1 && i < a->head_dim; i++)
+            q[i] *= temperature;
     }
     if (slot >= 0)
         cpu_kv_write(dev, job->layer, slot, vector, NULL);

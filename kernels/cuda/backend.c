@@ -31,8 +31,8 @@ static const char *latent_problem(const struct model_config *m, const struct att
         a->v_dim < 1 || a->head_dim != a->kv_lora + a->rope_dim ||
         (a->rope >= 0 && a->rope < m->num_ropes && m->ropes[a->rope].dim != a->rope_dim))
         return "sizes of latent attention do not fit together";
-    if (a->softcap > 0 || a->gate || a->temp_scale > 0 || a->bidirectional || a->chunked || a->sinks)
-        return "latent attention has a soft cap, a gate, a temperature, chunks or sinks, or is bidirectional";
+    if (a->softcap > 0 || a->gate || a->bidirectional || a->chunked || a->sinks)
+        return "latent attention has a soft cap, a gate, chunks or sinks, or is bidirectional";
     return NULL;
 }
 

@@ -130,6 +130,7 @@ static void finish(struct device *dev, const struct layer *layer, int row, int r
                             .rope_sin = s->rope >= 0 ? dev->ropes[s->rope].sin : NULL,
                             .rope_interleaved = s->rope >= 0 && dev->model.ropes[s->rope].interleaved,
                             .eps = dev->model.norm_eps,
+                            .temperatures = dev->temperatures[s->index],
                             .positions = dev->inputs.positions + row,
                             .slots = dev->inputs.groups[layer->kv_group].slots + row,
                             .rows = rows,

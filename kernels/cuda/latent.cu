@@ -40,6 +40,9 @@ __global__ void __launch_bounds__(LATENT_WARPS * 32) finish_latent(struct cuda_l
     }
     __syncwarp();
     if (head < H) {
+        for (int i = lane; a.temperatures && i < d; i += 32)
+            x[i] = kd_mul(x[i], a.temperatures[a.positions[row]]);
+        __syncwarp();
         store_head(a.q, query * (size_t)d, cuda_query_dtype(a.kv.dtype), x, d);
         return;
     }

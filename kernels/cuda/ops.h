@@ -460,8 +460,9 @@ struct cuda_latent {
     const float *rope_cos, *rope_sin; // (positions, r / 2); NULL: positions do not rotate
     bool rope_interleaved;
     float eps;
-    const int32_t *positions; // (rows)
-    const int64_t *slots;     // (rows); -1: written nowhere
+    const float *temperatures; // (positions) of queries, or NULL
+    const int32_t *positions;  // (rows)
+    const int64_t *slots;      // (rows); -1: written nowhere
     int rows, num_heads, kv_lora, nope_dim;
     void *q; // (rows, H, C + r) in cuda_query_dtype(kv.dtype)
     struct cuda_kv kv;

@@ -1,5 +1,7 @@
 #include "ref_latent.h"
 
+#include "rope.h"
+
 #include <string.h>
 
 static struct ref_matrix of_head(const struct ref_matrix *all, int head, int rows) {
@@ -12,7 +14,7 @@ static struct ref_matrix of_head(const struct ref_matrix *all, int head, int row
 void ref_latent_in(float *q, float *vector, const struct ref_latent *w, const struct attn_spec *a,
                    const struct rope_config *rope, const float *x, int position, float *scratch) {
     int C = a->kv_lora, n = a->nope_dim, d = n + a->rope_dim;
-    float *heads = scratch + a->q_lora;
+    float *heads = scratch + a->q_lora, temperature = attn_temperature(a, position);
     ref_matvec(vector, x, w->in);
     ref_rmsnorm(vector, vector, w->norm, C, w->eps);
     if (w->q_down) {
@@ -26,6 +28,8 @@ void ref_latent_in(float *q, float *vector, const struct ref_latent *w, const st
         memcpy(q + C, heads + n, (size_t)a->rope_dim * sizeof *q);
         if (rope)
             ref_rope(q + C, rope, position);
+        for (int i = 0; i < a->head_dim; i++)
+            q[i] *= temperature;
     }
     if (rope)
         ref_rope(vector + C, rope, position);

@@ -265,6 +265,16 @@ TEST(test_latent) {
          16,
          DTYPE_BF16,
          DTYPE_F8_E4M3},
+        {{.heads = 3,
+          .kv_lora = 40,
+          .nope_dim = 12,
+          .rope_dim = 6,
+          .v_dim = 20,
+          .temp_scale = 0.7f,
+          .temp_step = 5},
+         5,
+         DTYPE_F32,
+         DTYPE_F32},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct model_config m = fixture_latent_config(&cases[i].spec, 2);
@@ -325,7 +335,7 @@ TEST(test_latent_refused) {
             m.attn[1].kind = ATTN_GROUPED;
         m.attn[1].v_dim += i == 1;
         m.ropes[0].dim -= i == 2 ? 2 : 0;
-        m.attn[1].temp_scale = i == 3 ? 0.1f : 0;
+        m.attn[1].gate = i == 3;
         struct err err = {0};
         struct device_config config = {.model = &m, .kv_dtype = DTYPE_F16, .block_size = 16, .world = 1};
         assert_null(backend_cuda.open(NULL, &config, &err));

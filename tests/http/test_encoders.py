@@ -68,7 +68,7 @@ def test_folder_of_a_decoder(start, tmp_path):
 
 
 def test_default_prompt(start, tmp_path):
-    """What sentence-transformers puts before each text is told, not put: vectors are those of the text."""
+    """A default prompt of sentence-transformers is told, not put: vectors are those of the text."""
     copy = tmp_path / "copy"
     shutil.copytree(MODELS / "bert", copy)
     path = copy / "config_sentence_transformers.json"

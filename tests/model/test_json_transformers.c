@@ -117,7 +117,8 @@ static const char *compare_scores(struct driver *d, struct got *got, const token
         double want = json_number_value(json_array_get(scores, (size_t)t));
         if (fabs(want - (double)got->scores[t]) <= 1e-3)
             continue;
-        snprintf(why, sizeof why, "token %d has log-probability %.6f, expected %.6f", t + 1, (double)got->scores[t], want);
+        snprintf(why, sizeof why, "token %d has log-probability %.6f, expected %.6f", t + 1,
+                 (double)got->scores[t], want);
         return why;
     }
     return NULL;
@@ -132,7 +133,9 @@ static const char *compare_vector(struct driver *d, struct got *got, const token
     if ((size_t)info->vector_size != json_array_size(vector))
         return "a vector of another size";
     d->vector = v;
-    driver_submit(d, (struct request_params){.prompt = prompt, .num_prompt = n, .pooling = POOLING_MEAN, .vector_size = info->vector_room});
+    driver_submit(
+        d, (struct request_params){
+               .prompt = prompt, .num_prompt = n, .pooling = POOLING_MEAN, .vector_size = info->vector_room});
     driver_run(d, got);
     for (int i = 0; i < info->vector_size; i++)
         length += (double)v[i] * (double)v[i];
@@ -171,9 +174,11 @@ static const char *compare(const char *device, const json_t *ids, const json_t *
     assert_true(n >= 40 && n <= MAX_IDS && json_array_size(scores) >= 40);
     for (int i = 0; i < n; i++)
         prompt[i] = (token_id)json_integer_value(json_array_get(ids, (size_t)i));
-    driver_open(&d, &(struct driver_config){
-                        .path = folder, .device = device, .kv_dtype = "f32", .pooling = encoder ? "mean" : NULL});
-    const char *said = encoder ? compare_vector(&d, got, prompt, n, scores) : compare_scores(&d, got, prompt, n, scores);
+    driver_open(&d,
+                &(struct driver_config){
+                    .path = folder, .device = device, .kv_dtype = "f32", .pooling = encoder ? "mean" : NULL});
+    const char *said =
+        encoder ? compare_vector(&d, got, prompt, n, scores) : compare_scores(&d, got, prompt, n, scores);
     driver_close(&d);
     free(got);
     return said;

@@ -290,4 +290,13 @@ ROWS = [
                "test_quantize"),  # the file says it is of the old type
     (QUANTIZE, "atomic_fetch_add(&w->next, w->share)) < w->rows", "atomic_fetch_add(&w->next, w->share + 1)) < w->rows",
                "test_quantize"),  # rows between the shares are left out
+    (HF + "config_each.c", "flags[i] = (i + 1) % step == 0;", "flags[i] = i % step == 0;", "test_json_transformers"),  # other layers have experts
+    (HF + "config_each.c", "return mark(r, \"moe_layers\", some, flags, 1)", "return mark(r, \"moe_layers\", some, flags, 0)", "test_json_transformers"),  # Llama 4's list of experts
+    (HF + "config_each.c", "flags[i++] = rotates == 1;", "flags[i++] = rotates == 0;", "test_json_transformers"),  # the layers that rotate are those that do not
+    (HF + "config_each.c", "flags[i++] = sparse;", "flags[i++] = true;", "test_json_transformers"),  # dense layers of mlp_layer_types
+    (HF + "config_each.c", "found[0] > 0 ? found[0] : r->c->window_dim", "r->c->window_dim", "test_json_transformers"),  # Gemma 4's heads of layers without a window
+    (HF + "config_rope.c", "local->dict = jdoc_get(f.j, f.v, \"sliding_attention\")", "local->dict = NULL", "test_json_transformers"),  # a base for layers with a window
+    (HF + "layout.c", "!p->name->either ||", "true ||", "test_json_transformers"),  # Qwen3-VL's experts as transformers 5 stores them
+    (HF + "config_layers.c", "|| jdoc_is(types.j, e, \"linear_attention\")", "", "test_json_transformers"),  # what transformers 5 calls recurrent layers
+    (HF + "config.c", "r->c->ungrouped && k->ours", "false && k->ours", "test_json_transformers"),  # groups of a greedy choice of experts
 ]

@@ -74,6 +74,7 @@ def by_type(full=1e6, window=1e4, **more):
 
 TOWER = dict(hidden_size=16, patch_size=4, spatial_merge_size=2, temporal_patch_size=2)
 MROPE, SHORT = rope(1e5, mrope_section=[2, 2, 2]), rope(1e5, mrope_section=[1, 1, 1])
+PIXTRAL = dict(model_type="pixtral", hidden_size=16, intermediate_size=24, num_hidden_layers=1, num_attention_heads=2, image_size=16, patch_size=4)
 SIGLIP = dict(model_type="siglip_vision_model", hidden_size=16, intermediate_size=24, num_hidden_layers=1, num_attention_heads=2, image_size=16, patch_size=4)
 
 
@@ -178,7 +179,9 @@ CASES = {
     "smolvlm": ("smolvlm", wrapped("llama", {}, dict(hidden_size=16, intermediate_size=24, num_hidden_layers=1, num_attention_heads=2, image_size=16, patch_size=4), scale_factor=2)),
     "idefics3": ("idefics3", wrapped("llama", {}, dict(hidden_size=16, intermediate_size=24, num_hidden_layers=1, num_attention_heads=2, image_size=16, patch_size=4), scale_factor=2)),
     "paligemma": ("paligemma", wrapped("gemma2", dict(head_dim=24, sliding_window=7, query_pre_attn_scalar=20), SIGLIP, projection_dim=72)),
-    "mistral3": ("mistral3", wrapped("mistral", dict(head_dim=20, sliding_window=None), dict(model_type="pixtral", hidden_size=16, intermediate_size=24, num_hidden_layers=1, num_attention_heads=2, image_size=16, patch_size=4), spatial_merge_size=2)),
+    "mistral3": ("mistral3", wrapped("mistral", dict(head_dim=20, sliding_window=None), PIXTRAL, spatial_merge_size=2)),
+    "afmoe": ("afmoe", dict(EXPERTS, head_dim=20, num_dense_layers=1, num_shared_experts=2, route_scale=1.7, sliding_window=7, mup_enabled=True, layer_types=[SLIDES, ALL, SLIDES, SLIDES], num_hidden_layers=4)),
+    "mistral4": ("mistral3", wrapped("mistral4", {**ROUTED, **LATENT, "n_group": 1, "topk_group": 1, "rope_parameters": dict(rope_theta=1e6, **YARN, mscale=1.0, mscale_all_dim=1.0, beta_fast=32.0, beta_slow=1.0, llama_4_scaling_beta=0.3)}, PIXTRAL, spatial_merge_size=2)),
 }
 ENCODERS = {  # whose hidden states are averaged
     "bert": ("bert", dict(num_key_value_heads=6, layer_norm_eps=1e-5)),

@@ -219,7 +219,7 @@ TEST(test_architectures) {
     refused(&sinks, "key gpt-oss.expert_feed_forward_length is missing");
     refused(&(struct change){.extra = "blk.1.attn_sinks.weight", .cols = H},
             "attn_sinks.weight is not part of architecture llama");
-    static const char *const others[] = {"mpt", "kimi-linear", "mistral4"};
+    static const char *const others[] = {"mpt", "kimi-linear", "dbrx"};
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
         char word[96];
         snprintf(word, sizeof word,

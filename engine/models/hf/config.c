@@ -78,7 +78,7 @@ static bool check_absent(const struct hf_reader *r) {
 }
 
 static bool check_keys(const struct hf_reader *r) {
-    // whose text alone is causal, whatever the file says: only the prefix of an image is not
+    // Its text alone is causal, whatever the file says: only the prefix of an image is not
     bool pali = jdoc_is(r->j, jdoc_get(r->j, r->root, "model_type"), "paligemma");
     JDOC_EACH_KEY(r->j, key, r->text) {
         struct text_view name = jdoc_text(r->j, key);
@@ -208,6 +208,12 @@ static bool read_scales(const struct hf_reader *r) {
     if (scale_depth && scale_depth->type != HF_ONLY && // MiniCPM 3's are the architecture's
         (!hf_read_number(r, "scale_depth", &depth) || !hf_read_number(r, "dim_model_base", &base)))
         return false;
+    bool mup = false; // AFMoE's embeddings are multiplied by sqrt(D)
+    if (hf_key_find(c->family, view_of("mup_enabled"))) {
+        if (!hf_read_flag(r, "mup_enabled", &mup))
+            return false;
+        hf_add_float(r, "embedding_scale", mup ? sqrt((double)c->hidden) : 1, "mup_enabled");
+    }
     if (query > 0)
         hf_add_float(r, "attention.scale", (double)(1.0f / sqrtf((float)query)), "query_pre_attn_scalar");
     if (depth > 0)

@@ -138,6 +138,33 @@ static const struct hf_name deepseek_names[] = {
     SHARED_EXPERTS,
     END,
 };
+static const struct hf_name afmoe_names[] = {
+    {"post_attention_layernorm", .ours = "post_attention_norm"},
+    {"pre_mlp_layernorm", .ours = "ffn_norm"},
+    {"post_mlp_layernorm", .ours = "post_ffw_norm"},
+    {"self_attn.gate_proj", .ours = "attn_gate"},
+    {"mlp.router.gate", .ours = "ffn_gate_inp"},
+    {"mlp.expert_bias", SELECT_BIAS},
+    EXPERTS,
+    SHARED_EXPERTS,
+    END,
+};
+static const struct hf_name mistral4_names[] = {
+    {"self_attn.q_proj", .ours = "attn_q"},
+    {"self_attn.q_a_proj", .ours = "attn_q_a"},
+    {"self_attn.q_a_layernorm", .ours = "attn_q_a_norm"},
+    {"self_attn.q_b_proj", .ours = "attn_q_b"},
+    {"self_attn.kv_a_proj_with_mqa", .ours = "attn_kv_a_mqa"},
+    {"self_attn.kv_a_layernorm", .ours = "attn_kv_a_norm"},
+    {"self_attn.kv_b_proj", .ours = "attn_kv_b"},
+    {"mlp.gate", .ours = "ffn_gate_inp"},
+    {"mlp.experts.gate_up_proj", .ours = "ffn_gate_exps", .rows = ROWS_FIRST_HALF},
+    {"mlp.experts.gate_up_proj", .ours = "ffn_up_exps", .rows = ROWS_SECOND_HALF},
+    {"mlp.experts.down_proj", .ours = "ffn_down_exps"},
+    EXPERTS,
+    SHARED_EXPERTS,
+    END,
+};
 static const struct hf_name granite_moe_names[] = {
     {"block_sparse_moe.router.layer", .ours = "ffn_gate_inp"},
     {"block_sparse_moe.input_linear", .ours = "ffn_gate_exps", .rows = ROWS_FIRST_HALF},
@@ -302,6 +329,27 @@ static const struct hf_key deepseek3_keys[] = {
     {"topk_method", "noaux_tc", HF_ONLY},
     {NULL, NULL, HF_INT},
 };
+static const struct hf_key mistral4_keys[] = {
+    DEEPSEEK,
+    {NULL, NULL, HF_INT},
+};
+static const struct hf_key afmoe_keys[] = {
+    {"num_experts", "expert_count", HF_INT},
+    {"num_experts_per_tok", "expert_used_count", HF_INT},
+    {"moe_intermediate_size", "expert_feed_forward_length", HF_INT},
+    {"num_shared_experts", "expert_shared_count", HF_INT},
+    {"num_dense_layers", "leading_dense_block_count", HF_INT},
+    {"route_scale", "expert_weights_scale", HF_FLOAT},
+    {"route_norm", "true", HF_ONLY},
+    {"score_func", "sigmoid", HF_ONLY},
+    {"n_group", "1", HF_ONLY},
+    {"topk_group", "1", HF_ONLY},
+    {"num_expert_groups", "1", HF_ONLY},
+    {"num_limited_groups", "1", HF_ONLY},
+    {"global_attn_every_n_layers", NULL, HF_INT}, // layer_types says it
+    {"mup_enabled", NULL, HF_INT},
+    {NULL, NULL, HF_INT},
+};
 static const struct hf_key minicpm3_keys[] = {
     {"kv_lora_rank", "attention.kv_lora_rank", HF_INT},
     {"q_lora_rank", "attention.q_lora_rank", HF_INT},
@@ -361,6 +409,10 @@ const struct hf_family hf_expert_families[] = {
      .defaults = "{\"norm_topk_prob\": true}"},
     {"minimax_m2", "minimax-m2", .names = minimax_names, .keys = minimax_keys,
      .defaults = "{\"rope_theta\": 5000000, \"head_dim\": 128}"},
+    {"afmoe", "afmoe", .names = afmoe_names, .keys = afmoe_keys,
+     .defaults = "{\"sliding_window\": 1024, \"head_dim\": 128, \"num_dense_layers\": 1}"},
+    {"mistral4", "mistral4", .names = mistral4_names, .keys = mistral4_keys,
+     .defaults = "{\"norm_topk_prob\": true, \"q_lora_rank\": 1024, \"kv_lora_rank\": 256}"},
     {"exaone_moe", "exaone-moe", .names = exaone_moe_names, .keys = exaone_moe_keys,
      .defaults = "{\"sliding_window\": 4096, \"norm_topk_prob\": true, \"routed_scaling_factor\": 2.5}"},
     {"mixtral", "llama", .adjacent = true, .names = mixtral_names, .keys = mixtral_keys,

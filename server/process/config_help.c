@@ -90,8 +90,8 @@ static void print_cell(FILE *out, const char *text) {
 }
 
 static void print_row(FILE *out, const struct option *o) {
-    static const char *const names[] = {"serve",  "generate", "inspect",  "perplexity", "tokenize",
-                                        "replay", "health",   "quantize", "chat",       "top"};
+    static const char *const names[] = {"serve",  "generate", "inspect", "perplexity", "tokenize", "replay",
+                                        "health", "quantize", "chat",    "top",        "launch"};
     fprintf(out, "| `--%s%s", o->name, o->metavar ? " " : "");
     print_cell(out, o->metavar ? o->metavar : "");
     fputs("` | ", out);

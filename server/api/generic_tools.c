@@ -5,15 +5,6 @@
 
 #include <string.h>
 
-static int add_bytes(const char *text, size_t len, void *to) {
-    buf_add(to, text, len);
-    return 0;
-}
-
-static void add_json(struct buf *b, const json_t *v) {
-    b->failed |= json_dump_callback(v, add_bytes, b, JSON_COMPACT | JSON_ENCODE_ANY) != 0;
-}
-
 static void describe(struct buf *b, const json_t *tools) {
     static const char *const names[] = {"name", "description", "parameters"};
     buf_lit(b, "You can call these functions. Each line has one, with the JSON schema of its arguments:\n\n");
@@ -23,7 +14,7 @@ static void describe(struct buf *b, const json_t *tools) {
         for (size_t k = 0; k < sizeof names / sizeof *names; k++)
             if (field_get(function, names[k]))
                 json_object_set(shown, names[k], (json_t *)(uintptr_t)field_get(function, names[k]));
-        add_json(b, shown);
+        rewrite_json(b, shown);
         buf_char(b, '\n');
         json_decref(shown);
     }
@@ -66,12 +57,12 @@ static json_t *said_calls(const json_t *message) {
         const json_t *function = field_get(json_array_get(calls, i), "function"),
                      *arguments = field_get(function, "arguments");
         buf_str(&text, i ? "\n<tool_call>\n{\"name\": " : "<tool_call>\n{\"name\": ");
-        add_json(&text, field_get(function, "name") ? field_get(function, "name") : json_null());
+        rewrite_json(&text, field_get(function, "name") ? field_get(function, "name") : json_null());
         buf_lit(&text, ", \"arguments\": ");
         if (json_string_length(arguments))
             buf_add(&text, json_string_value(arguments), json_string_length(arguments));
         else if (json_is_object(arguments))
-            add_json(&text, arguments);
+            rewrite_json(&text, arguments);
         else
             buf_lit(&text, "{}");
         buf_lit(&text, "}\n</tool_call>");

@@ -4,6 +4,15 @@
 
 #include <string.h>
 
+static int add_bytes(const char *text, size_t len, void *to) {
+    buf_add(to, text, len);
+    return 0;
+}
+
+void rewrite_json(struct buf *b, const json_t *v) {
+    b->failed |= json_dump_callback(v, add_bytes, b, JSON_COMPACT | JSON_ENCODE_ANY) != 0;
+}
+
 bool rewrite_set(json_t *object, const char *key, json_t *value, struct api_error *e) {
     return json_object_set_new(object, key, value) == 0 || api_fail_memory(e);
 }

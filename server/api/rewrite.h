@@ -3,6 +3,7 @@
 
 #include "fields.h"
 
+void rewrite_json(struct buf *b, const json_t *v); // as text
 // These take `value` over, also where they fail; a NULL one is memory that is out.
 bool rewrite_set(json_t *object, const char *key, json_t *value, struct api_error *e);
 bool rewrite_append(json_t *list, json_t *value, struct api_error *e);

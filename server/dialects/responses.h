@@ -20,7 +20,6 @@ bool responses_read_items(json_t *messages, const json_t *items, size_t first, s
 // Writes members of the response that repeat the request, each with a comma before it. root: the body.
 void responses_repeat(struct buf *b, const struct completion_request *r, const json_t *root);
 
-void responses_write_json(struct buf *b, const json_t *v);
 void responses_write_usage(struct buf *b, const struct usage *usage); // ,"usage":{…}
 // A page of the items that led to the response `id`, of which `items` is a JSON list (responses_list.c). after: the id of
 // an item; NULL: from the first, which is the last one where `newest_first`.

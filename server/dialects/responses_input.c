@@ -1,4 +1,5 @@
 // Items of /v1/responses, in the words of a chat.
+#include "api/rewrite.h"
 #include "responses.h"
 
 #include <limits.h>
@@ -248,21 +249,12 @@ bool responses_read_items(json_t *messages, const json_t *items, size_t first, s
 
 // ---- what the response repeats
 
-static int add_bytes(const char *text, size_t len, void *to) {
-    buf_add(to, text, len);
-    return 0;
-}
-
-void responses_write_json(struct buf *b, const json_t *v) {
-    b->failed |= json_dump_callback(v, add_bytes, b, JSON_COMPACT | JSON_ENCODE_ANY) != 0;
-}
-
 // ,"NAME":VALUE, or `without` where the body has none.
 static void repeat_field(struct buf *b, const json_t *root, const char *name, const char *without) {
     const json_t *v = field_get(root, name);
     buf_fmt(b, ",\"%s\":", name);
     if (v)
-        responses_write_json(b, v);
+        rewrite_json(b, v);
     else
         buf_str(b, without);
 }
@@ -286,7 +278,7 @@ static void repeat_tools(struct buf *b, const json_t *tools) {
             repeat_field(b, tool, "strict", "false");
             buf_char(b, '}');
         } else {
-            responses_write_json(b, tool);
+            rewrite_json(b, tool);
         }
     }
     buf_char(b, ']');
@@ -311,12 +303,12 @@ void responses_repeat(struct buf *b, const struct completion_request *r, const j
     buf_lit(b, ",\"reasoning\":{\"effort\":");
     const json_t *effort = field_get(reasoning, "effort"), *summary = field_get(reasoning, "summary");
     if (effort)
-        responses_write_json(b, effort);
+        rewrite_json(b, effort);
     else
         buf_lit(b, "null");
     buf_lit(b, ",\"summary\":");
     if (summary)
-        responses_write_json(b, summary);
+        rewrite_json(b, summary);
     else
         buf_lit(b, "null");
     buf_lit(b, "},\"service_tier\":\"default\",\"temperature\":");

@@ -1,4 +1,5 @@
 // The items that led to a response, as a list with an id each.
+#include "api/rewrite.h"
 #include "responses.h"
 
 #include "api/fields.h"
@@ -51,7 +52,7 @@ void responses_write_items(struct buf *b, const char *id, const struct buf *item
         json_array_append(page, json_array_get(all, newest_first ? n - 1 - i : i));
     size_t num = json_array_size(page);
     buf_lit(b, "{\"object\":\"list\",\"data\":");
-    responses_write_json(b, page);
+    rewrite_json(b, page);
     buf_fmt(b, ",\"has_more\":%s", end < n ? "true" : "false");
     const char *const names[] = {"first_id", "last_id"};
     for (size_t k = 0; k < 2; k++) {

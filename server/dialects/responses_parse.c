@@ -351,7 +351,7 @@ static bool read_body(struct completion_request *r, const struct served_model *m
         buf_str(&r->repeated, keep ? ",\"store\":true" : ",\"store\":false");
     }
     if (ok && (keep || compacts))
-        responses_write_json(&r->items, compacts ? users : items);
+        rewrite_json(&r->items, compacts ? users : items);
     json_decref(users);
     json_decref(items);
     if (!ok && chat && strncmp(e->param, "messages", strlen("messages")) == 0)

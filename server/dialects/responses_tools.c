@@ -316,7 +316,7 @@ void responses_write_typed(struct buf *b, const char *item, const struct buf *ar
     if (object)
         json_object_update(whole, object);
     buf_fmt(b, ",\"%s\":", typed->member);
-    responses_write_json(b, whole);
+    rewrite_json(b, whole);
     json_decref(whole);
     json_decref(object);
 }

@@ -505,7 +505,7 @@ void kv_publish(struct kv_cache *kv, struct kv_seq *seq, struct kv_hash root, co
         const struct block_table *t = &seq->tables[g];
         for (int i = t->first; c->groups[g].kind == KV_STATE && i < (num_computed - 1) / c->block_size; i++)
             if (t->ids[i] != KV_NONE && !kv->blocks[t->ids[i]].published)
-                index_insert(kv, t->ids[i], tokens + (size_t)i * (size_t)c->block_size);
+                index_insert(kv, t->ids[i], kv_block_names(kv, seq, tokens, i));
     }
 }
 

@@ -220,6 +220,8 @@ ROWS = [
     (REQUEST, "p->sampling.mirostat_tau <= 0 && p->num_spans == 0)", "p->sampling.mirostat_tau <= 0)", "test_spans"),  # a draft model reads placeholders
     (RECORD, "        s->whole = number(c, 0, 1) != 0;\n        s->hash.lo = number64(c);", "        s->whole = number(c, 0, 1) != 0;\n        number64(c);",
              "test_spans"),  # replayed with half of a hash
+    (KV, "index_insert(kv, t->ids[i], kv_block_names(kv, seq, tokens, i));", "index_insert(kv, t->ids[i], tokens + (size_t)i * (size_t)c->block_size);",
+         "test_embeds"),  # snapshots behind spans are never found
     (BATCH, "            v->embed_rows[E++] = t + at + i - item->first;", "            v->embed_rows[E++] = 0 * t + at + i - item->first;",
             "test_batch"),  # rows of the step's first item
     (BATCH, "        at = at > seq->spans[s].first ? at : seq->spans[s].first;\n", "        at = seq->spans[s].first;\n", "test_batch"),  # a chunk begins with all of the span

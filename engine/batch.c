@@ -31,6 +31,7 @@ static size_t lay_out(const struct batch *b, unsigned char *base, struct step_ar
                             .has_masks = true,
                             .has_adapters = l->max_adapters > 0,
                             .has_types = l->has_types,
+                            .has_axes = l->has_axes,
                             .embeds = l->embed_size > 0 ? l->max_tokens : 0,
                             .embed_size = l->embed_size,
                             .groups = b->kv.num_groups};
@@ -212,11 +213,22 @@ static int add_embeds(const struct batch *b, struct step_arrays *v, const struct
     return E;
 }
 
+// Fills in the positions by which the T rows rotate. Whether any is not the row's own.
+static bool add_rope_positions(struct step_arrays *v, const struct plan *plan, int T) {
+    bool differ = false;
+    for (int i = 0; i < plan->num_items; i++) {
+        const struct plan_item *item = &plan->items[i];
+        differ |= kv_seq_rope_positions(&item->req->seq, item->first, item->num_new,
+                                        v->rope_positions + v->query_start[i], (size_t)T);
+    }
+    return differ;
+}
+
 void batch_fill(struct batch *b, const struct plan *plan, const struct kv_cache *kv, const struct batch *prev,
                 const struct plan *prev_plan) {
     struct step_arrays v;
     lay_out(b, b->packed, &v);
-    bool adapted = false;
+    bool adapted = false, has_spans = false;
     int T = 0, R = 0, E = 0, num_entries = 0, num_samples = 0, num_mask_rows = 0, max_query = 0,
         max_context = 0;
     CHECK(plan->num_items <= b->limits.max_seqs && plan->num_tokens <= b->limits.max_tokens);
@@ -275,6 +287,7 @@ void batch_fill(struct batch *b, const struct plan *plan, const struct kv_cache 
         if (b->limits.max_adapters > 0)
             v.adapters[i] = r->adapter ? r->adapter->slot : -1;
         adapted |= r->adapter != NULL;
+        has_spans |= r->seq.num_spans > 0;
         if (item->num_new > max_query)
             max_query = item->num_new;
         if (context > max_context)
@@ -301,6 +314,7 @@ void batch_fill(struct batch *b, const struct plan *plan, const struct kv_cache 
         .has_masks = b->num_masks > 0,
         .has_adapters = adapted,
         .has_types = b->limits.has_types,
+        .has_axes = b->limits.has_axes && has_spans && add_rope_positions(&v, plan, T),
         .embeds = E,
     };
     step_set_arrays(&b->step, &has, &v);

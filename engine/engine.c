@@ -82,6 +82,7 @@ static struct step_limits step_limits(const struct engine *e, const struct engin
         .max_adapter_rank = c->max_lora_rank,
         .has_types = e->model.token_types > 1,
         .embed_size = e->info.embed_size,
+        .has_axes = e->info.has_axes,
     };
 }
 
@@ -402,6 +403,7 @@ static enum status open_model(struct engine *e, struct engine_config *c, struct 
         (st = weights_check(&e->model, e->file, err)) != STATUS_OK ||
         (st = pool_head_load(&e->head, &e->model, e->file, err)) != STATUS_OK)
         return st;
+    e->info.has_axes = model_has_axes(&e->model);
     if (!(e->tokenizer = tokenizer_load(e->file, err)))
         return err->code;
     o->dtype = weights_main_dtype(e->file, o->floats);

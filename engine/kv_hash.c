@@ -74,20 +74,8 @@ struct kv_hash kv_chain(const struct kv_cache *kv, struct kv_hash parent, const 
     return sip_finish(&s, last | (16 + 4 * (uint64_t)n) << 56);
 }
 
-int kv_find_span(const struct kv_span *spans, int n, int position) {
-    int low = 0, high = n;
-    while (low < high) {
-        int at = low + (high - low) / 2;
-        if (spans[at].first + spans[at].len > position)
-            high = at;
-        else
-            low = at + 1;
-    }
-    return low;
-}
-
 // Here the first half of the key is inverted: what it gives is the hash of no salt and of no block. The length is in it, as
-// rows of a whole span attend to those behind the block.
+// rows of a whole span attend to those behind the block, and gives the third number of the grid.
 struct kv_hash kv_span_chain(const struct kv_cache *kv, struct kv_hash parent, const struct kv_span *span,
                              int at, int skip, int rows) {
     struct sip s = sip_start(~kv->config.key[0], kv->config.key[1]);
@@ -97,21 +85,6 @@ struct kv_hash kv_span_chain(const struct kv_cache *kv, struct kv_hash parent, c
     sip_word(&s, span->hash.hi);
     sip_word(&s, (uint32_t)at | (uint64_t)(uint32_t)rows << 32);
     sip_word(&s, (uint32_t)skip | (uint64_t)(uint32_t)span->len << 32);
-    return sip_finish(&s, (uint64_t)48 << 56);
-}
-
-// Row r of a span is called by part r % 4 of the hash.
-static token_id name_of(const struct kv_span *span, int row) {
-    uint64_t half = row & 2 ? span->hash.hi : span->hash.lo;
-    return (token_id)(0x80000000u | (uint32_t)(row & 1 ? half >> 32 : half));
-}
-
-void kv_seq_names(const struct kv_seq *seq, const token_id *tokens, int first, int n, token_id *names) {
-    int s = kv_find_span(seq->spans, seq->num_spans, first);
-    for (int i = 0; i < n; i++) {
-        const struct kv_span *span = s < seq->num_spans ? &seq->spans[s] : NULL;
-        int row = span ? first + i - span->first : -1;
-        names[i] = row >= 0 ? name_of(span, row) : tokens[first + i];
-        s += span && row + 1 == span->len;
-    }
+    sip_word(&s, (uint32_t)span->grid[0] | (uint64_t)(uint32_t)span->grid[1] << 32);
+    return sip_finish(&s, (uint64_t)56 << 56);
 }

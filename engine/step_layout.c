@@ -9,6 +9,7 @@ size_t step_layout(const struct step_counts *c, int vocab, size_t head, unsigned
     at = (at + (count) * sizeof *a->field + 63) & ~(size_t)63
     ARRAY(ids, T);
     ARRAY(positions, T);
+    ARRAY(rope_positions, c->has_axes ? ROPE_AXES * T : 0);
     ARRAY(types, c->has_types ? T : 0);
     ARRAY(query_start, S + 1);
     ARRAY(context_len, S);
@@ -32,6 +33,7 @@ size_t step_layout(const struct step_counts *c, int vocab, size_t head, unsigned
 void step_set_arrays(struct step *step, const struct step_counts *c, const struct step_arrays *a) {
     step->ids = a->ids;
     step->positions = a->positions;
+    step->rope_positions = c->has_axes ? a->rope_positions : NULL;
     step->types = c->has_types ? a->types : NULL;
     step->query_start = a->query_start;
     step->context_len = a->context_len;

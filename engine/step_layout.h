@@ -8,14 +8,14 @@ struct step_counts {
     int tokens, seqs, rows, entries, moves; // T, S, R
     int masks;                              // distinct ones
     int embeds, embed_size;                 // E, D
-    bool has_masks, has_adapters, has_types;
+    bool has_masks, has_adapters, has_types, has_axes;
     int groups;
     int blocks[KV_MAX_GROUPS]; // entries of each group's block_ids
 };
 
 // Writable views of the arrays, as struct step names them.
 struct step_arrays {
-    int32_t *ids, *positions, *types, *query_start, *context_len, *adapters;
+    int32_t *ids, *positions, *rope_positions, *types, *query_start, *context_len, *adapters;
     struct {
         int64_t *slots;
         int32_t *block_start, *block_ids;

@@ -26,7 +26,7 @@
 extern "C" {
 #endif
 
-#define BACKEND_ABI 27 // raise on any change to this file, model.h or weights.def
+#define BACKEND_ABI 28 // raise on any change to this file, model.h or weights.def
 
 struct device; // the backend's own
 
@@ -158,6 +158,7 @@ struct step_limits {
     bool has_types;     // tokens have types
     int num_host_pages; // of a pool in host memory, which steps reach by moves alone; 0: none
     int embed_size;     // D where rows may bring embeddings of their own (step.embeds); 0: none do
+    bool has_axes;      // rows may have rope_positions; only where model_has_axes()
 };
 
 // Whether the pages of a move are in their pools, and one of them in the device's.
@@ -226,8 +227,11 @@ struct step {
     int num_embeds; // E, rows with embeddings of their own
     uint64_t seq;   // counts steps from 1
 
-    const int32_t *ids;        // (T) token; -1-r: what logits row r of the step before samples
-    const int32_t *positions;  // (T)
+    const int32_t *ids;       // (T) token; -1-r: what logits row r of the step before samples
+    const int32_t *positions; // (T) in the sequence
+    // (ROPE_AXES, T) what the pairs of queries and keys rotate by, each by its axis (rope_config.sections), at most the
+    // row's position; NULL: all are `positions`, whose bits equal ones have. All else goes by `positions`.
+    const int32_t *rope_positions;
     const int32_t *types;      // (T) rows of the table of types; NULL: all are 0
     const int32_t *embed_rows; // (E) ascending, rows of the step; NULL: E is 0
     // (E, D) what those rows take in place of the embedding table's row of their ids, which may be any: as in the table,

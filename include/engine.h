@@ -78,8 +78,9 @@ struct engine_info {
     int vector_size, vector_room; // with pooling: floats of a vector, and the most while it is made
     const char *rank_template;    // (rank_template_len) with {query} and {document}; NULL: the file has none
     size_t rank_template_len;
-    int depth;  // for struct sched_config
-    bool async; // likewise, as embed_size
+    int depth;     // for struct sched_config
+    bool async;    // likewise, as embed_size
+    bool has_axes; // spans may have grids; likewise
     double load_seconds;
 };
 

@@ -61,6 +61,9 @@ struct kv_span {
     int first, len;      // len >= 1
     struct kv_hash hash; // of what is there: spans of equal hash and length share pages. kv_root() makes one
     bool whole;          // its rows attend to one another in both directions: one step computes all of them
+    // Its rows are those of so many frames, of lines, of columns; len in all. 0: they rotate as text does. Part of what is
+    // there, whatever the hash is of.
+    int grid[3];
 };
 
 struct kv_config {
@@ -182,6 +185,12 @@ int kv_find_span(const struct kv_span *spans, int n, int position);
 // the block on, which begin with row `skip` of the span.
 struct kv_hash kv_span_chain(const struct kv_cache *kv, struct kv_hash parent, const struct kv_span *span,
                              int at, int skip, int rows);
+
+// The positions by which [first, first + n) of a sequence rotate, of axis a from positions[a * stride] on: one further from
+// text to text; of a grid's row, those of the text that would stand where the grid begins, and its frame, line and column
+// further; behind a grid, one further than the largest in it (Qwen2-VL's get_rope_index() in transformers 4.57; 5.24 leaves
+// frames out of that). Whether any is not the position itself. Pure.
+bool kv_seq_rope_positions(const struct kv_seq *seq, int first, int n, int32_t *positions, size_t stride);
 
 // tokens[first..first + n) of a sequence as the cache keeps and compares them: names in place of ids in spans. n numbers go
 // to `names`.

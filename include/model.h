@@ -19,6 +19,18 @@ struct weight; // a matrix or vector in a backend's own layout; made by backend_
 
 enum { MODEL_MAX_LAYERS = 1024, MODEL_MAX_SPECS = 8, MODEL_MAX_ROPES = 4, ALTUP_STREAMS = 4 };
 
+// The axes of a row's rotation: time, height and width in an image or a video; equal in text.
+enum { ROPE_AXES = 3 };
+
+// How the pairs of a head share the axes (M-RoPE: Qwen2-VL, 2024): size[a] rotate by axis a, dim / 2 in all. Sizes of 0: the
+// rotation knows one axis.
+struct rope_sections {
+    int size[ROPE_AXES];
+    // Pairs take the axes in turns, those of height and width until they have their sizes, and all others that of time
+    // (Qwen3-VL, 2025); else the sections lie one behind the other.
+    bool in_turns;
+};
+
 enum rope_scaling { ROPE_NONE, ROPE_LINEAR, ROPE_YARN, ROPE_LLAMA3 };
 
 struct rope_config {
@@ -35,6 +47,7 @@ struct rope_config {
     const float *freq_factors;  // (dim/2) divides each frequency, or NULL; owned by the model file
     // in place of freq_factors if more than original_context is served (LongRoPE), or NULL
     const float *long_factors;
+    struct rope_sections sections;
 };
 
 enum qk_norm { // norms of q and k, of the model's kind
@@ -254,6 +267,17 @@ struct model_config {
 
 // Whether a token sees those after it: a sequence is computed in one step, whole, and none of it for another.
 static inline bool model_is_bidirectional(const struct model_config *c) { return c->attn[0].bidirectional; }
+
+// Whether every layer that rotates has sections for the axes.
+static inline bool model_has_axes(const struct model_config *c) {
+    int rotate = 0, have = 0;
+    for (int i = 0; i < c->num_attn; i++) {
+        const struct attn_spec *a = &c->attn[i];
+        rotate += a->rope >= 0;
+        have += a->rope >= 0 && a->kind == ATTN_GROUPED && c->ropes[a->rope].sections.size[0] > 0;
+    }
+    return rotate > 0 && have == rotate;
+}
 
 static inline float model_scale(float scale) { return scale == 0 ? 1 : scale; }
 

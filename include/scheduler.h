@@ -41,6 +41,7 @@ struct sched_config {
     // (S13).
     bool async;
     int embed_size; // floats of an embedding; 0: requests bring none
+    bool has_axes;  // spans may have grids
 };
 
 // An event of one request: a token, or its end. A value: safe to hand to another thread.
@@ -80,8 +81,8 @@ void sched_close(struct scheduler *s);
 enum status sched_admissible(const struct sched_config *config, const struct kv_config *kv, int num_prompt,
                              int max_output, struct err *err);
 
-// Whether what stands in the request's spans can be computed (S17): embeddings are of the size that the model takes, and
-// whole spans fit into a step beside all others that decode. STATUS_INVALID with numbers in err where not. Any thread.
+// Whether what stands in the request's spans can be computed (S17): embeddings are of the size that the model takes, grids
+// are there where it rotates by axes, and whole spans fit into a step beside all others that decode. STATUS_INVALID with numbers in err where not. Any thread.
 enum status sched_takes_spans(const struct sched_config *config, const struct request *r, struct err *err);
 
 // Queues a request. STATUS_LIMIT: the queue is full, try later; an empty queue takes a prompt of any length.

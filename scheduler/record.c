@@ -63,8 +63,8 @@ void record_add(struct record *r, const struct request *q) {
         fprintf(r->log.file, " %d", spans);
     for (int i = 0; i < spans; i++) {
         const struct kv_span *s = &q->seq.spans[i];
-        fprintf(r->log.file, " %d %d %d %" PRIu64 " %" PRIu64, s->first, s->len, s->whole, s->hash.lo,
-                s->hash.hi);
+        fprintf(r->log.file, " %d %d %d %" PRIu64 " %" PRIu64 " %d %d %d", s->first, s->len, s->whole,
+                s->hash.lo, s->hash.hi, s->grid[0], s->grid[1], s->grid[2]);
     }
     fputc('\n', r->log.file);
     append_log_check(&r->log, false);
@@ -189,6 +189,7 @@ static bool replay_config(struct replay *p, struct record_cursor *c) {
     p->config.max_step_tokens = (int)number(c, 1, 1 << 24);
     p->max_chunk = (int)number(c, 1, INT32_MAX);
     p->config.max_model_len = (int)number(c, 1, INT32_MAX);
+    p->config.has_axes = true;
     p->config.max_waiting = INT32_MAX;
     p->config.max_waiting_tokens = INT64_MAX;
     struct kv_config k = {.num_groups = 1};
@@ -239,6 +240,10 @@ static struct kv_span *replay_spans(struct record_cursor *c, struct request_para
         s->whole = number(c, 0, 1) != 0;
         s->hash.lo = number64(c);
         s->hash.hi = number64(c);
+        int64_t rows = 1;
+        for (int a = 0; a < 3; a++)
+            rows *= s->grid[a] = (int)number(c, 0, s->len);
+        c->bad |= rows != (s->grid[0] ? s->len : 0) || (s->grid[0] == 0 && (s->grid[1] || s->grid[2]));
         end = s->first + s->len;
     }
     q->spans = spans;

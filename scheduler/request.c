@@ -69,6 +69,9 @@ static bool copy_spans(struct request *r, const struct request_params *p) {
     for (int i = 0, end = 0; i < p->num_spans; i++) {
         const struct kv_span *s = &p->spans[i];
         CHECK(s->len >= 1 && s->first >= end && s->len <= p->num_prompt - s->first);
+        int64_t plane = (int64_t)s->grid[1] * s->grid[2];
+        CHECK(s->grid[0] == 0 ? plane == 0
+                              : s->grid[0] > 0 && s->grid[1] > 0 && plane * s->grid[0] == s->len);
         end = s->first + s->len;
         rows += s->len;
     }

@@ -70,6 +70,11 @@ enum status sched_takes_spans(const struct sched_config *config, const struct re
                        config->embed_size);
     for (int i = 0; i < r->seq.num_spans; i++) {
         const struct kv_span *span = &r->seq.spans[i];
+        if (span->grid[0] > 0 && !config->has_axes)
+            return err_set(err, STATUS_INVALID,
+                           "a span of %d by %d by %d rows; the model rotates by one axis, so that spans have "
+                           "no grids here",
+                           span->grid[0], span->grid[1], span->grid[2]);
         int most = config->max_step_tokens - config->max_running + 1, end = span->first + span->len;
         if (span->whole && span->len > most)
             return err_set(err, STATUS_INVALID,

@@ -50,7 +50,7 @@ ARROWS = {
     "bench": ["base"],
     "examples": ["scheduler"],
 }
-CORE = {"engine/batch", "engine/forward", "engine/kv_cache", "engine/kv_explain", "engine/kv_hash", "engine/step_layout", "engine/token_counts",
+CORE = {"engine/batch", "engine/forward", "engine/kv_cache", "engine/kv_explain", "engine/kv_hash", "engine/kv_spans", "engine/step_layout", "engine/token_counts",
         "engine/token_history"}
 FRONT_DOORS = {"lib/grammar/grammar", "lib/jinja/chat", "lib/json/jdoc"}  # what of a library others may include
 SOURCES = {".c", ".h", ".cu", ".cuh", ".cpp", ".hpp"}

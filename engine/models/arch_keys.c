@@ -94,7 +94,6 @@ const struct hparam_key arch_keys[NUM_HPARAMS] = {
     [H_ATTN_INTERVAL] = {"full_attention_interval", HPARAM_INT, .of_some = true, .field = AT(attn_interval),
                          .min = 1, .max = MODEL_MAX_LAYERS},
     [H_RECURRENT_LAYERS] = {"attention.recurrent_layers", HPARAM_OTHER, .of_some = true},
-    // Sections for the three positions of images; text has three equal ones, and rotates as if there were one
     [H_ROPE_SECTIONS] = {"rope.dimension_sections", HPARAM_OTHER, .of_some = true},
     [H_ROPE_YARN_LOG] = {"rope.scaling.yarn_log_multiplier", HPARAM_FLOAT, .of_some = true,
                          .field = AT(yarn_log), .max = 100},

@@ -29,9 +29,9 @@ static const struct arch archs[] = {
     {"llama", FFN_BIASES, .rope_interleaved = true, .qkv_bias = OPTIONAL, .out_bias = OPTIONAL,
      .window_every_layer = true, .experts = &chosen, .may = LIST(H_TOP_K)},
     // Qwen2, Qwen2.5
-    {"qwen2", .qkv_bias = ALWAYS},
+    {"qwen2", .qkv_bias = ALWAYS, .may = LIST(H_ROPE_SECTIONS)},
     {"qwen2vl", .qkv_bias = ALWAYS, .may = LIST(H_ROPE_SECTIONS)}, // Qwen2-VL, Qwen2.5-VL
-    {"qwen3vl", .qk_norm = QK_NORM_HEADS, .qkv_bias = OPTIONAL, .out_bias = OPTIONAL,
+    {"qwen3vl", .qk_norm = QK_NORM_HEADS, .qkv_bias = OPTIONAL, .out_bias = OPTIONAL, .axes_in_turns = true,
      .may = LIST(H_ROPE_SECTIONS, H_DEEPSTACK)},
     {"qwen3", .qk_norm = QK_NORM_HEADS, .qkv_bias = OPTIONAL, .out_bias = OPTIONAL},
     // Arcee's AFM
@@ -120,10 +120,10 @@ static const struct arch archs[] = {
     {"falcon-h1", .mix = MIX_SSM, .mix_beside = true, .traits = TRAIT_SSM | TRAIT_BARE_FFN_NORM,
      .must = LIST(SSM)},
     // Qwen 3.5 (dense)
-    {"qwen35", .mix = MIX_DELTA, .mix_tiled = true, .qk_norm = QK_NORM_HEADS,
+    {"qwen35", .mix = MIX_DELTA, .mix_tiled = true, .qk_norm = QK_NORM_HEADS, .axes_in_turns = true,
      .traits = TRAIT_DELTA | TRAIT_ATTN_GATE | TRAIT_FFN_NORM_NAME, .must = LIST(SSM),
      .may = LIST(H_ATTN_INTERVAL, H_RECURRENT_LAYERS, H_ROPE_SECTIONS, H_NEXTN)},
-    {"qwen35moe", .mix = MIX_DELTA, .mix_tiled = true, .qk_norm = QK_NORM_HEADS,
+    {"qwen35moe", .mix = MIX_DELTA, .mix_tiled = true, .qk_norm = QK_NORM_HEADS, .axes_in_turns = true,
      .traits = TRAIT_DELTA | TRAIT_ATTN_GATE | TRAIT_FFN_NORM_NAME, .experts = &renormalised_gate,
      .must = LIST(SSM, H_EXPERT_FFN, H_SHARED_FFN),
      .may = LIST(H_ATTN_INTERVAL, H_RECURRENT_LAYERS, H_ROPE_SECTIONS, H_NEXTN, EXPERTS)},
@@ -138,7 +138,7 @@ static const struct arch archs[] = {
     {"qwen3moe", .qk_norm = QK_NORM_HEADS, .qkv_bias = OPTIONAL, .out_bias = OPTIONAL,
      .experts = &renormalised, .may = LIST(EXPERTS), .must = LIST(H_EXPERT_FFN)},
     {"qwen3vlmoe", .qk_norm = QK_NORM_HEADS, .qkv_bias = OPTIONAL, .out_bias = OPTIONAL,
-     .experts = &renormalised, .may = LIST(EXPERTS, H_ROPE_SECTIONS, H_DEEPSTACK),
+     .axes_in_turns = true, .experts = &renormalised, .may = LIST(EXPERTS, H_ROPE_SECTIONS, H_DEEPSTACK),
      .must = LIST(H_EXPERT_FFN)},
     {"minimax-m2", .qk_norm = QK_NORM_WHOLE, .experts = &sigmoid_renormalised, .may = LIST(EXPERTS),
      .must = LIST(H_EXPERT_FFN)},

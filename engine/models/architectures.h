@@ -243,6 +243,7 @@ struct arch {
     bool window_rope;   // layers with a window have a RoPE of their own, unscaled: rope.freq_base_swa,
     float window_theta; // else this, else that of the others
     bool fine_ramp;     // rope_config.fine_ramp
+    bool axes_in_turns; // rope_sections.in_turns
     bool full_no_rope;  // of a model with windows, layers without do not rotate
     enum act act;
     bool encoder;          // attention is bidirectional

@@ -46,6 +46,32 @@ static bool read_freq_factors(struct config_reader *r) {
                        read_factors(r, names[1], &rope->long_factors));
 }
 
+// Pairs for time, height and width, and a fourth number, which llama.cpp keeps for more.
+static bool read_sections(struct config_reader *r) {
+    struct rope_config *rope = &r->h.rope;
+    const char *key = config_key(r, H_ROPE_SECTIONS);
+    struct meta_array a;
+    int64_t sum = 0;
+    if (!config_find(r, H_ROPE_SECTIONS))
+        return true;
+    if (meta_array(r->f, key, true, META_I32, &a, r->err))
+        return false;
+    bool ok = a.count == ROPE_AXES || (a.count == ROPE_AXES + 1 && meta_array_int(&a, ROPE_AXES) == 0);
+    for (uint64_t i = 0; ok && i < ROPE_AXES; i++) {
+        int64_t n = meta_array_int(&a, i);
+        ok = n >= (i == 0) && n <= rope->dim;
+        rope->sections.size[i] = (int)n;
+        sum += n;
+    }
+    if (!ok || sum != rope->dim / 2) {
+        model_file_bad(r->f, r->err, "key %s has other numbers than three that share the %d pairs of a head",
+                       key, rope->dim / 2);
+        return false;
+    }
+    rope->sections.in_turns = r->arch->axes_in_turns;
+    return true;
+}
+
 // The temperature of queries. Where layers that do not rotate have it, positions count from 1.
 static bool read_temperature(struct config_reader *r) {
     struct attn_spec *a = &r->h.attn;
@@ -160,6 +186,8 @@ bool config_rope(struct config_reader *r) {
                        rope->dim);
         return false;
     }
+    if (!read_sections(r))
+        return false;
     if (meta_str(r->f, config_key(r, H_ROPE_TYPE), false, 64, &type, r->err))
         return false;
     enum hparam factor = config_find(r, H_ROPE_FACTOR) ? H_ROPE_FACTOR : H_ROPE_OLD_FACTOR;

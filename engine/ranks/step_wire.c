@@ -23,6 +23,7 @@ size_t step_wire_max_bytes(const struct step_limits *l, const struct model_confi
                             .masks = l->max_rows,
                             .has_masks = true,
                             .has_types = l->has_types,
+                            .has_axes = l->has_axes,
                             .embeds = l->embed_size > 0 ? l->max_tokens : 0,
                             .embed_size = l->embed_size,
                             .groups = model->num_groups};
@@ -39,6 +40,7 @@ size_t step_wire_write(void *dst, const struct step *s, const struct model_confi
                                 .moves = s->num_moves,
                                 .has_masks = s->masks != NULL,
                                 .has_types = s->types != NULL,
+                                .has_axes = s->rope_positions != NULL,
                                 .embeds = s->num_embeds,
                                 .embed_size = s->num_embeds > 0 ? model->hidden : 0,
                                 .groups = s->num_groups},
@@ -61,6 +63,7 @@ size_t step_wire_write(void *dst, const struct step *s, const struct model_confi
     memcpy((void *)(to), (from), (size_t)(count) * sizeof *(to))
     COPY(a.ids, s->ids, s->num_tokens);
     COPY(a.positions, s->positions, s->num_tokens);
+    COPY(a.rope_positions, s->rope_positions, s->rope_positions ? ROPE_AXES * s->num_tokens : 0);
     COPY(a.types, s->types, s->types ? s->num_tokens : 0);
     COPY(a.query_start, s->query_start, s->num_seqs + 1);
     COPY(a.context_len, s->context_len, s->num_seqs);
@@ -142,6 +145,8 @@ static bool is_sound(const struct wire *w, const struct step_arrays *p, const st
         ok &=
             p->ids[t] < vocab && p->ids[t] >= -l->max_rows && is_within(p->positions[t], l->max_context - 1);
         ok &= !c->has_types || is_within(p->types[t], model->token_types - 1);
+        for (int a = 0; c->has_axes && a < ROPE_AXES; a++)
+            ok &= is_within(p->rope_positions[a * T + t], p->positions[t]);
     }
     for (int g = 0; g < c->groups; g++)
         ok &= is_sound_group(c, p, g, model->groups[g].kind, l, block_size);
@@ -170,7 +175,7 @@ enum status step_wire_read(void *src, size_t bytes, const struct step_limits *l,
     memcpy(&w, src, sizeof w);
     if (!is_within(c->tokens, l->max_tokens) || !is_within(c->seqs, l->max_seqs) ||
         !is_within(w.num_decode, c->seqs) || !is_within(c->rows, l->max_rows) || c->entries < 0 ||
-        !is_within(c->masks, c->rows) || !is_within(c->embeds, c->tokens) ||
+        !is_within(c->masks, c->rows) || !is_within(c->embeds, c->tokens) || (c->has_axes && !l->has_axes) ||
         c->embed_size != (c->embeds > 0 ? l->embed_size : 0) || (c->embeds > 0 && c->embed_size == 0) ||
         c->groups != model->num_groups || !is_within(c->moves, l->num_blocks + l->num_host_pages) ||
         !are_counts(c->blocks, c->groups) || w.bytes != bytes ||

@@ -334,6 +334,7 @@ static bool cpu_step_begin(struct device *dev, const struct step *step) {
     CHECK(step->num_decode >= 0 && step->num_decode <= step->num_seqs &&
           step->max_context_len <= l->max_context);
     CHECK(dev->num_begun - dev->num_synced < 2); // results of two steps are kept
+    CHECK(!step->rope_positions || l->has_axes);
     for (int i = 0; i < dev->model.num_ropes; i++)
         rope_table_fill(&dev->ropes[i], dev->pool, step->max_context_len);
     cpu_lora_begin(dev, step);
@@ -452,10 +453,9 @@ struct finish_qkv {
 
 // Bias, norm of each head and rotation, in the order that the spec says, of the heads of one row.
 static void finish_heads(const struct device *dev, float *x, int num_heads, const struct attn_spec *a,
-                         const float *bias, const struct weight *norm, int position) {
-    int d = a->head_dim, rope = a->rope;
+                         const float *bias, const struct weight *norm, const struct rope_turn *turn) {
+    int d = a->head_dim;
     bool rotated = a->qk_norm == QK_NORM_ROTATED;
-    CHECK(rope < 0 || position < dev->ropes[rope].filled);
     for (int i = 0; bias && i < num_heads * d; i++)
         x[i] += bias[i];
     if (a->qk_norm == QK_NORM_WHOLE) {
@@ -463,12 +463,12 @@ static void finish_heads(const struct device *dev, float *x, int num_heads, cons
         norm = NULL;
     }
     for (int h = 0; h < num_heads; h++, x += d) {
-        if (rope >= 0 && rotated)
-            rotate_head(x, &dev->ropes[rope], dev->model.ropes[rope].interleaved, position);
+        if (a->rope >= 0 && rotated)
+            rotate_head(x, turn);
         if (norm)
             device_norm(dev, x, x, norm, a->qk_norm == QK_NORM_EACH ? h * d : 0, d);
-        if (rope >= 0 && !rotated)
-            rotate_head(x, &dev->ropes[rope], dev->model.ropes[rope].interleaved, position);
+        if (a->rope >= 0 && !rotated)
+            rotate_head(x, turn);
         if (a->qk_norm == QK_NORM_UNIT)
             dev->kernels->rmsnorm(x, x, NULL, d, dev->model.norm_eps);
     }
@@ -481,17 +481,22 @@ static void finish_row(const struct finish_qkv *job, int t) {
     float *const *bias = layer->qkv->bias;
     int position = job->step->positions[t], kv = attn_kv_size(a);
     int64_t slot = job->step->groups[layer->kv_group].slots[t];
+    struct rope_turn turn;
     CHECK(position >= 0 && position < dev->limits.max_context);
+    if (a->rope >= 0) {
+        CHECK(position < dev->ropes[a->rope].filled);
+        rope_turn_set(&turn, &dev->ropes[a->rope], job->step, t);
+    }
     float *q = dev->q + (size_t)t * (size_t)attn_q_size(a);
     float *key = dev->key + (size_t)t * (size_t)kv;
     float *value = dev->value + (size_t)t * (size_t)kv;
-    finish_heads(dev, q, a->heads, a, bias[0], layer->q_norm, position);
+    finish_heads(dev, q, a->heads, a, bias[0], layer->q_norm, &turn);
     float temperature = attn_temperature(a, position);
     for (int i = 0; temperature != 1 && i < attn_q_size(a); i++)
         q[i] *= temperature;
     if (a->shares_kv)
         return;
-    finish_heads(dev, key, a->kv_heads, a, bias[1], layer->k_norm, position);
+    finish_heads(dev, key, a->kv_heads, a, bias[1], layer->k_norm, &turn);
     for (int i = 0; bias[2] && i < kv; i++)
         value[i] += bias[2][i];
     for (int h = 0; a->v_norm && h < kv; h += a->head_dim)

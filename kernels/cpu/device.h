@@ -6,6 +6,7 @@
 #include "memory.h"
 #include "pack.h"
 #include "pool.h"
+#include "rope.h"
 #include "rope_table.h"
 
 #include <stdint.h>
@@ -247,15 +248,34 @@ void cpu_latent_in(struct device *dev, const struct layer *layer, const struct s
 // The second: values of all heads into dev->h, of what attention has left in dev->q.
 void cpu_latent_out(struct device *dev, const struct layer *layer, int num_tokens);
 size_t cpu_latent_scratch(const struct device *dev); // bytes of a thread
-// Rotates a head of the table's dimensions.
-static inline void rotate_head(float *x, const struct rope_table *t, bool interleaved, int position) {
-    const float *c = t->cos + (size_t)position * (size_t)t->pairs;
-    const float *s = t->sin + (size_t)position * (size_t)t->pairs;
+// Cosines and sines by which the pairs of a row rotate.
+struct rope_turn {
+    const float *cos, *sin; // (pairs)
+    int pairs;
+    bool interleaved;
+    float own[2][MAX_HEAD_DIM / 2]; // where axes differ
+};
+static inline void rope_turn_set(struct rope_turn *r, const struct rope_table *t, const struct step *step,
+                                 int row) {
+    size_t at = (size_t)step->positions[row] * (size_t)t->pairs;
+    r->pairs = t->pairs, r->interleaved = t->interleaved;
+    r->cos = t->cos + at, r->sin = t->sin + at;
+    if (!step->rope_positions)
+        return;
     for (int i = 0; i < t->pairs; i++) {
-        float *a = x + (interleaved ? 2 * i : i), *b = interleaved ? a + 1 : a + t->pairs;
+        const int32_t *axis = step->rope_positions + rope_axis(&t->sections, i) * step->num_tokens;
+        at = (size_t)axis[row] * (size_t)t->pairs + (size_t)i;
+        r->own[0][i] = t->cos[at], r->own[1][i] = t->sin[at];
+    }
+    r->cos = r->own[0], r->sin = r->own[1];
+}
+// Rotates a head of the turn's dimensions.
+static inline void rotate_head(float *x, const struct rope_turn *r) {
+    for (int i = 0; i < r->pairs; i++) {
+        float *a = x + (r->interleaved ? 2 * i : i), *b = r->interleaved ? a + 1 : a + r->pairs;
         float x0 = *a, x1 = *b;
-        *a = x0 * c[i] - x1 * s[i];
-        *b = x0 * s[i] + x1 * c[i];
+        *a = x0 * r->cos[i] - x1 * r->sin[i];
+        *b = x0 * r->sin[i] + x1 * r->cos[i];
     }
 }
 

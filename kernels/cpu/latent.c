@@ -118,19 +118,21 @@ static void finish_row(const struct latent_finish *job, int t) {
     int position = job->step->positions[t], C = a->kv_lora, n = a->nope_dim, r = a->rope_dim;
     int64_t slot = job->step->groups[job->layer->kv_group].slots[t];
     const struct rope_table *rope = a->rope < 0 ? NULL : &dev->ropes[a->rope];
-    bool interleaved = a->rope >= 0 && dev->model.ropes[a->rope].interleaved;
+    struct rope_turn turn;
     float *vector = dev->key + (size_t)t * (size_t)a->head_dim,
           *q = dev->q + (size_t)t * (size_t)attn_q_size(a);
     const float *heads = dev->h + (size_t)t * (size_t)(a->heads * (n + r));
     float temperature = attn_temperature(a, position);
     CHECK(position >= 0 && position < dev->limits.max_context && (!rope || position < rope->filled));
     dev->kernels->rmsnorm(vector, vector, job->layer->latent_norm->vector, C, dev->model.norm_eps);
-    if (rope)
-        rotate_head(vector + C, rope, interleaved, position);
+    if (rope) {
+        rope_turn_set(&turn, rope, job->step, t);
+        rotate_head(vector + C, &turn);
+    }
     for (int h = 0; h < a->heads; h++, q += a->head_dim) {
         memcpy(q + C, heads + h * (n + r) + n, (size_t)r * sizeof *q);
         if (rope)
-            rotate_head(q + C, rope, interleaved, position);
+            rotate_head(q + C, &turn);
         for (int i = 0; temperature != 1 && i < a->head_dim; i++)
             q[i] *= temperature;
     }

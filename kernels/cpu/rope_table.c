@@ -12,8 +12,11 @@ enum { FILL_POSITIONS = 1024 };
 
 bool rope_table_open(struct rope_table *t, const struct rope_config *rope, int max_positions) {
     size_t pairs = (size_t)rope->dim / 2, all = (size_t)max_positions * pairs;
-    *t = (struct rope_table){
-        .magnitude = rope_magnitude(rope), .pairs = (int)pairs, .max_positions = max_positions};
+    *t = (struct rope_table){.magnitude = rope_magnitude(rope),
+                             .pairs = (int)pairs,
+                             .interleaved = rope->interleaved,
+                             .sections = rope->sections,
+                             .max_positions = max_positions};
     t->region = region_alloc(2 * all * sizeof(float));
     t->frequency = malloc((pairs + 1) * sizeof *t->frequency);
     if (!t->region.data || !t->frequency)

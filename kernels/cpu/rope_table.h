@@ -8,10 +8,12 @@
 
 struct rope_table {
     struct region region;
-    float *cos, *sin;          // (max_positions, pairs)
-    double *frequency;         // (pairs)
-    double magnitude;          // of cos and sin
-    int pairs;                 // rotated pairs of a head
+    float *cos, *sin;  // (max_positions, pairs)
+    double *frequency; // (pairs)
+    double magnitude;  // of cos and sin
+    int pairs;         // rotated pairs of a head
+    bool interleaved;  // as in rope_config, as sections
+    struct rope_sections sections;
     int filled, max_positions; // positions [0, filled) are there
 };
 

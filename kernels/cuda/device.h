@@ -59,6 +59,7 @@ struct activation {
 // The CUDA graph of a bucket of steps: they launch the same kernels with the same arguments.
 struct graph {
     int num_tokens, max_splits[MODEL_MAX_SPECS]; // by attn_spec
+    bool has_axes;                               // its rows have rope_positions
     int num_seen;
     uint64_t last_step; // that had it, counted by num_begun
     struct rt_graph *graph;

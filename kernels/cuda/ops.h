@@ -441,6 +441,8 @@ struct cuda_qkv {
     const float *rope_cos, *rope_sin; // (positions, rope_pairs)
     int rope_pairs;                   // 0: positions do not rotate
     bool rope_interleaved;
+    const int32_t *rope_positions; // (ROPE_AXES, rows) by sections; NULL: positions
+    struct rope_sections sections;
     float eps;
     const float *temperatures; // (positions) of queries, or NULL
     const int32_t *positions;  // (rows)

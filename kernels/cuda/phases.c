@@ -89,7 +89,6 @@ static void normalise_ffn(struct device *dev, const struct layer *layer) {
 }
 
 void cuda_phase_qkv(struct device *dev, const struct layer *layer, const struct step *step) {
-    (void)step;
     const struct attn_spec *attn = &layer->attn;
     const struct rope_config *rope = attn->rope >= 0 ? &dev->model.ropes[attn->rope] : NULL;
     int T = dev->work.num_tokens;
@@ -120,12 +119,15 @@ void cuda_phase_qkv(struct device *dev, const struct layer *layer, const struct 
                          .rope_sin = rope ? dev->ropes[attn->rope].sin : NULL,
                          .rope_pairs = rope ? rope->dim / 2 : 0,
                          .rope_interleaved = rope && rope->interleaved,
+                         .rope_positions = step->rope_positions ? dev->inputs.rope_positions : NULL,
                          .eps = dev->model.norm_eps,
                          .temperatures = dev->temperatures[attn->index],
                          .positions = dev->inputs.positions,
                          .slots = dev->inputs.groups[layer->kv_group].slots,
                          .q = dev->q,
                          .kv = cuda_kv_of(dev, attn, layer->kv_layer)};
+    if (rope)
+        a.sections = rope->sections;
     if (attn->shares_kv)
         a.kv.num_heads = 0;
     cuda_multiply_qkv(dev, layer->qkv, &dev->hidden, dev->qkv, &a);

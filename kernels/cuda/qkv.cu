@@ -1,5 +1,6 @@
 // After the QKV GEMM: bias, norms, rotation, and keys and values into their slots (a warp takes a head). And copies of
 // whole pages.
+#include "rope.h"
 #include "store.cuh"
 
 enum { QKV_WARPS = 4 };
@@ -98,6 +99,10 @@ __global__ void __launch_bounds__(QKV_WARPS * 32) finish_qkv(struct cuda_qkv a) 
     if (kind < 2) {
         size_t at = (size_t)a.positions[row] * (size_t)a.rope_pairs;
         for (int i = lane; i < a.rope_pairs; i += 32) {
+            if (a.rope_positions) {
+                int turn = a.rope_positions[rope_axis(&a.sections, i) * a.rows + row];
+                at = (size_t)turn * (size_t)a.rope_pairs;
+            }
             float c = a.rope_cos[at + (size_t)i], s = a.rope_sin[at + (size_t)i];
             int ia = a.rope_interleaved ? 2 * i : i, ib = a.rope_interleaved ? ia + 1 : i + a.rope_pairs;
             float v = x[ia], w = x[ib];

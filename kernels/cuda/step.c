@@ -36,8 +36,8 @@ static struct graph *free_place(struct device *dev) {
 
 // The graph of this step's bucket, or a place for it; NULL if a spec's splits are too many for one launch, or the
 // entries do not all fit.
-static struct graph *find_graph(struct device *dev, int tokens) {
-    struct graph key = {.num_tokens = tokens};
+static struct graph *find_graph(struct device *dev, int tokens, bool has_axes) {
+    struct graph key = {.num_tokens = tokens, .has_axes = has_axes};
     if (!dev->work.one_launch || dev->work.entries_apart)
         return NULL;
     for (int a = 0; a < dev->model.num_attn; a++) {
@@ -47,7 +47,7 @@ static struct graph *find_graph(struct device *dev, int tokens) {
     for (int i = 0; i < dev->num_graphs; i++) {
         struct graph *g = &dev->graphs[i];
         bool same_splits = memcmp(g->max_splits, key.max_splits, sizeof key.max_splits) == 0;
-        if (g->num_tokens == tokens && same_splits) {
+        if (g->num_tokens == tokens && g->has_axes == has_axes && same_splits) {
             g->last_step = dev->num_begun;
             return g;
         }
@@ -107,6 +107,10 @@ static void check_step(const struct device *dev, const struct step *step) {
         CHECK(step->ids[t] < dev->model.vocab &&
               (step->ids[t] >= 0 || -1 - step->ids[t] < dev->result[dev->num_begun & 1].num_rows));
         CHECK(step->positions[t] >= 0 && step->positions[t] < l->max_context);
+        for (int a = 0; step->rope_positions && a < ROPE_AXES; a++) {
+            int at = step->rope_positions[a * step->num_tokens + t];
+            CHECK(l->has_axes && at >= 0 && at <= step->positions[t]);
+        }
         CHECK(dev->model.positions == 0 || step->positions[t] < dev->model.positions);
         CHECK(!step->types || (step->types[t] >= 0 && step->types[t] < dev->model.token_types));
         for (int g = 0; g < step->num_groups; g++)
@@ -140,7 +144,7 @@ bool cuda_step_begin(struct device *dev, const struct step *step) {
     dev->step = step; // until step_end()
     dev->capturing = false;
     dev->experts.counted = false;
-    struct graph *g = suits ? find_graph(dev, tokens) : NULL;
+    struct graph *g = suits ? find_graph(dev, tokens, step->rope_positions) : NULL;
     if (g && g->graph) {
         rt_graph_launch(dev->rt, g->graph);
         finish_step(dev, step);

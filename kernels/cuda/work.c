@@ -11,7 +11,7 @@ struct upload_part {
     void **field; // of cuda_inputs
     size_t num, size;
 };
-enum { PARTS_OF_STEP = 7, PARTS_OF_GROUP = 3, PARTS_OF_ATTN = 4 };
+enum { PARTS_OF_STEP = 8, PARTS_OF_GROUP = 3, PARTS_OF_ATTN = 4 };
 enum { MAX_PARTS = PARTS_OF_STEP + PARTS_OF_GROUP * KV_MAX_GROUPS + PARTS_OF_ATTN * MODEL_MAX_SPECS };
 
 int work_graph_rows(int n) {
@@ -46,6 +46,8 @@ static int list_parts(const struct work_config *c, struct cuda_inputs *in,
     parts[n++] = (struct upload_part){(void **)&in->positions, T, sizeof *in->positions};
     parts[n++] = (struct upload_part){(void **)&in->seq_of, T, sizeof *in->seq_of};
     parts[n++] = (struct upload_part){(void **)&in->types, c->limits.has_types ? T : 0, sizeof *in->types};
+    parts[n++] = (struct upload_part){(void **)&in->rope_positions, c->limits.has_axes ? ROPE_AXES * T : 0,
+                                      sizeof *in->rope_positions};
     parts[n++] = (struct upload_part){(void **)&in->context_len, S, sizeof *in->context_len};
     for (int g = 0; g < c->num_groups; g++) {
         parts[n++] = (struct upload_part){(void **)&in->groups[g].slots, T, sizeof(int64_t)};
@@ -182,6 +184,12 @@ static void fill_rows(const struct step_work *p, const struct work_config *c, co
     int32_t *types = take_part(to, in->types, num_types * sizeof *types);
     for (size_t t = 0; t < num_types; t++)
         types[t] = step->types && t < (size_t)T ? step->types[t] : 0;
+    size_t num_turns = step->rope_positions ? (size_t)(ROPE_AXES * all) : 0;
+    int32_t *turns = take_part(to, in->rope_positions, num_turns * sizeof *turns);
+    for (size_t i = 0; i < num_turns; i++) {
+        size_t axis = i / (size_t)all, t = i % (size_t)all;
+        turns[i] = t < (size_t)T ? step->rope_positions[axis * (size_t)T + t] : 0;
+    }
     copy_part(to, in->context_len, step->context_len, (size_t)step->num_seqs * sizeof *step->context_len);
 }
 

@@ -18,6 +18,7 @@ int work_head_rows(const struct step_limits *limits);
 struct cuda_inputs {
     int32_t *ids, *positions, *seq_of; // (T)
     int32_t *types;                    // (T) with step_limits.has_types
+    int32_t *rope_positions;           // (ROPE_AXES, T) with step_limits.has_axes
     int32_t *context_len;              // (S)
     struct {                           // of a KV group
         int64_t *slots;                // (T)

@@ -439,17 +439,17 @@ static void kv_fetch(struct device *dev, const struct layer *layer, int which, i
 
 // Norm of each head by its own weight where the layer has one, and rotation.
 static void finish_heads(struct device *dev, const struct attn_spec *a, float *x, int num_heads,
-                         const struct weight *norm, int position) {
+                         const struct weight *norm, const int32_t positions[ROPE_AXES]) {
     bool whole = a->qk_norm == QK_NORM_WHOLE, unit = a->qk_norm == QK_NORM_UNIT;
     if (whole)
         norm_row(dev, x, x, norm, 0, num_heads * a->head_dim);
     for (int h = 0; h < num_heads; h++, x += a->head_dim) {
         if (a->rope >= 0 && a->qk_norm == QK_NORM_ROTATED)
-            ref_rope(x, &dev->model.ropes[a->rope], position);
+            ref_rope(x, &dev->model.ropes[a->rope], positions);
         if (norm && !whole)
             norm_row(dev, x, x, norm, a->qk_norm == QK_NORM_EACH ? h * a->head_dim : 0, a->head_dim);
         if (a->rope >= 0 && a->qk_norm != QK_NORM_ROTATED)
-            ref_rope(x, &dev->model.ropes[a->rope], position);
+            ref_rope(x, &dev->model.ropes[a->rope], positions);
         if (unit)
             ref_rmsnorm(x, x, NULL, a->head_dim, dev->model.norm_eps);
     }
@@ -490,6 +490,10 @@ static void ref_qkv(struct device *dev, const struct layer *layer, const struct 
     for (int t = 0; t < step->num_tokens; t++) {
         const float *x = dev->resid + (size_t)t * (size_t)D;
         float *head = dev->q + (size_t)t * (size_t)q_size(a);
+        int32_t turn[ROPE_AXES];
+        for (int i = 0; i < ROPE_AXES; i++)
+            turn[i] =
+                step->rope_positions ? step->rope_positions[i * step->num_tokens + t] : step->positions[t];
         normalise(dev, x, layer->attn_norm);
         if (a->kind == ATTN_LATENT) {
             latent_row(dev, layer, t, step->positions[t], slots[t]);
@@ -497,7 +501,7 @@ static void ref_qkv(struct device *dev, const struct layer *layer, const struct 
         }
         ref_matvec(head, dev->norm, &layer->qkv->part[0]);
         ref_adapters_add(&dev->adapters, head, dev->norm, layer->index, ADAPTER_Q, t);
-        finish_heads(dev, a, head, a->heads, layer->q_norm, step->positions[t]);
+        finish_heads(dev, a, head, a->heads, layer->q_norm, turn);
         for (int i = 0; i < q_size(a); i++)
             head[i] *= attn_temperature(a, step->positions[t]);
         if (slots[t] < 0 || a->shares_kv)
@@ -508,7 +512,7 @@ static void ref_qkv(struct device *dev, const struct layer *layer, const struct 
             ref_adapters_add(&dev->adapters, dev->wide, dev->norm, layer->index,
                              which ? ADAPTER_V : ADAPTER_K, t);
             if (which == 0)
-                finish_heads(dev, a, dev->wide, a->kv_heads, layer->k_norm, step->positions[t]);
+                finish_heads(dev, a, dev->wide, a->kv_heads, layer->k_norm, turn);
             for (int h = 0; which == 1 && a->v_norm && h < a->kv_heads; h++)
                 ref_rmsnorm(dev->wide + h * a->head_dim, dev->wide + h * a->head_dim, NULL, a->head_dim,
                             dev->model.norm_eps);

@@ -14,6 +14,7 @@ static struct ref_matrix of_head(const struct ref_matrix *all, int head, int row
 void ref_latent_in(float *q, float *vector, const struct ref_latent *w, const struct attn_spec *a,
                    const struct rope_config *rope, const float *x, int position, float *scratch) {
     int C = a->kv_lora, n = a->nope_dim, d = n + a->rope_dim;
+    const int32_t positions[ROPE_AXES] = {position, position, position};
     float *heads = scratch + a->q_lora, temperature = attn_temperature(a, position);
     ref_matvec(vector, x, w->in);
     ref_rmsnorm(vector, vector, w->norm, C, w->eps);
@@ -27,12 +28,12 @@ void ref_latent_in(float *q, float *vector, const struct ref_latent *w, const st
         ref_matvec(q, heads, &key);
         memcpy(q + C, heads + n, (size_t)a->rope_dim * sizeof *q);
         if (rope)
-            ref_rope(q + C, rope, position);
+            ref_rope(q + C, rope, positions);
         for (int i = 0; i < a->head_dim; i++)
             q[i] *= temperature;
     }
     if (rope)
-        ref_rope(vector + C, rope, position);
+        ref_rope(vector + C, rope, positions);
 }
 
 void ref_latent_out(float *y, const struct ref_latent *w, const struct attn_spec *a, const float *out) {

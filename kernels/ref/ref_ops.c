@@ -253,11 +253,11 @@ void ref_route(int *experts, float *weights, const float *logits, const float *s
 
 double ref_softcap(double x, double cap) { return cap > 0 ? cap * tanh(x / cap) : x; }
 
-void ref_rope(float *x, const struct rope_config *rope, int position) {
+void ref_rope(float *x, const struct rope_config *rope, const int32_t positions[ROPE_AXES]) {
     double magnitude = rope_magnitude(rope);
     int half = rope->dim / 2;
     for (int i = 0; i < half; i++) {
-        double angle = position * rope_frequency(rope, i);
+        double angle = positions[rope_axis(&rope->sections, i)] * rope_frequency(rope, i);
         double c = cos(angle) * magnitude, s = sin(angle) * magnitude;
         int ia = rope->interleaved ? 2 * i : i, ib = rope->interleaved ? 2 * i + 1 : i + half;
         double a = (double)x[ia], b = (double)x[ib];

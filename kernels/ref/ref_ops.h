@@ -44,7 +44,7 @@ void ref_route(int *experts, float *weights, const float *logits, const float *s
 double ref_softcap(double x, double cap);
 
 // Rotates one head in place.  x (d)
-void ref_rope(float *x, const struct rope_config *rope, int position);
+void ref_rope(float *x, const struct rope_config *rope, const int32_t positions[ROPE_AXES]);
 
 // o = softmax(softcap(q . k * scale)) v over n tokens; the sum has exp(sink), too.  q, o (d), k, v (n, d) with rows
 // `stride` floats apart, sink -INFINITY: none

@@ -81,7 +81,8 @@ void setup_service(const struct config *c, const struct engine_info *info, struc
                   .whole = model_is_bidirectional(&info->model),
                   .depth = info->depth,
                   .async = info->async,
-                  .embed_size = info->embed_size},
+                  .embed_size = info->embed_size,
+                  .has_axes = info->has_axes},
         .max_chunk = chunk > 64  ? chunk
                      : most < 64 ? most
                                  : 64,

@@ -3,6 +3,7 @@
 #include "beside_ref.h"
 
 #include "../../kernels/cuda/device.h"
+#include "axes_case.h"
 #include "embeds_case.h"
 
 // Layers of three attn_specs and two ffn_specs, whose pages are those of two groups.
@@ -378,5 +379,7 @@ TEST(test_refused_specs) {
 }
 
 TEST(test_embeds) { check_embeds_of_all((struct setup){&backend_cuda, NULL, 1, 16, DTYPE_F16}); }
+
+TEST(test_axes) { check_axes_of_all((struct setup){&backend_cuda, NULL, 1, 16, DTYPE_F32}, 2e-5); }
 
 int main(void) { return run_all_tests(NULL, NULL); }

@@ -315,8 +315,14 @@ static void check_qkv(int H, int K, int d, int block_size, enum dtype dtype, enu
     enum { ROWS = 5, BLOCKS = 7 };
     int all = (H + 2 * K) * d, ldx = order % 2 ? all + 5 : all + 4, pairs = d / 2 - (d > 16 ? 3 : 0),
         positions = 40;
-    struct rope_config rope = {
-        .theta = 10000, .dim = 2 * pairs, .interleaved = interleaved, .factor = 1, .attn_factor = 1};
+    const struct rope_sections sections = {{pairs - 2 * (pairs / 3), pairs / 3, pairs / 3}, order % 2 == 0};
+    bool axes = d != 20; // else one
+    struct rope_config rope = {.theta = 10000,
+                               .dim = 2 * pairs,
+                               .interleaved = interleaved,
+                               .factor = 1,
+                               .attn_factor = 1,
+                               .sections = sections};
     float *x = random_floats((size_t)(ROWS * ldx), 1), *b = random_floats((size_t)ldx, 1),
           *qn = random_floats((size_t)(H * d), 2), *kn = random_floats((size_t)(K * d), 2);
     bool v_norm = order % 2, weights = norm != QK_NORM_NONE && norm != QK_NORM_UNIT;
@@ -328,7 +334,10 @@ static void check_qkv(int H, int K, int d, int block_size, enum dtype dtype, enu
             c[p * pairs + i] = (float)cos(angle);
             s[p * pairs + i] = (float)sin(angle);
         }
-    int32_t pos[ROWS] = {0, 39, 7, 21, 3};
+    int32_t pos[ROWS] = {0, 39, 7, 21, 3}, turns[ROPE_AXES][ROWS];
+    for (int r = 0; r < ROWS; r++)
+        for (int i = 0; i < ROPE_AXES; i++)
+            turns[i][r] = axes ? pos[r] / (i + 1) : pos[r];
     float temperatures[40];
     for (int p = 0; p < positions; p++)
         temperatures[p] = 1 + (float)(p / 5) / 8;
@@ -372,6 +381,8 @@ static void check_qkv(int H, int K, int d, int block_size, enum dtype dtype, enu
         .rope_interleaved = interleaved,
         .eps = 1e-5f,
         .positions = to_device(pos, sizeof pos),
+        .rope_positions = axes ? to_device(turns, sizeof turns) : NULL,
+        .sections = sections,
         .slots = to_device(slots, sizeof slots),
         .q = q,
         .kv = {d_keys, d_values, dtype, block_size, K, d, d_scales[0], d_scales[1]},
@@ -399,7 +410,7 @@ static void check_qkv(int H, int K, int d, int block_size, enum dtype dtype, enu
             if ((norm == QK_NORM_HEADS || norm == QK_NORM_EACH) && h < H + K)
                 norm_in_place(want, w, d, kind);
             if (h < H + K)
-                ref_rope(want, &rope, pos[r]);
+                ref_rope(want, &rope, (int32_t[]){turns[0][r], turns[1][r], turns[2][r]});
             if (norm == QK_NORM_ROTATED && h < H + K)
                 norm_in_place(want, w, d, kind);
             if (h < H + K ? norm == QK_NORM_UNIT : v_norm)
@@ -448,6 +459,7 @@ static void check_qkv(int H, int K, int d, int block_size, enum dtype dtype, enu
     rt_free(rt, a.whole), rt_free(rt, (void *)(uintptr_t)a.temperatures);
     rt_free(rt, (void *)(uintptr_t)a.rope_cos), rt_free(rt, (void *)(uintptr_t)a.rope_sin);
     rt_free(rt, (void *)(uintptr_t)a.positions), rt_free(rt, (void *)(uintptr_t)a.slots);
+    rt_free(rt, (void *)(uintptr_t)a.rope_positions);
     rt_free(rt, q), rt_free(rt, d_keys), rt_free(rt, d_values);
     free(scales[0]), free(scales[1]), rt_free(rt, d_scales[0]), rt_free(rt, d_scales[1]);
 }

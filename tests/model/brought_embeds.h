@@ -1,4 +1,4 @@
-// Requests that bring embeddings of their prompts' spans: what the engine makes of them, on whatever devices.
+// Requests that bring embeddings of their prompts' spans, which may be grids: what the engine makes of them, on whatever devices.
 #pragma once
 
 #include "driver.h"
@@ -16,6 +16,11 @@ enum brought { AS_IDS, AS_ROWS, AS_OTHERS };
 static const struct kv_span brought_spans[] = {{.first = 3, .len = 9},
                                                {.first = 21, .len = 11, .whole = true}};
 enum { BROUGHT_SPANS = 2, BROUGHT_ROWS = 20 };
+
+// Which grids they are from here on: none; some; others for the second
+static enum brought_grids { NO_GRIDS, GRIDS, OTHER_GRIDS } brought_grids;
+static const int brought_grid_sizes[][BROUGHT_SPANS][3] = {
+    {{0}, {0}}, {{1, 3, 3}, {1, 11, 1}}, {{1, 3, 3}, {1, 1, 11}}};
 
 static inline token_id brought_token(int i) { return 3 + 256 + (i * 13 + i * i) % 250; }
 
@@ -47,6 +52,7 @@ static inline void brought_submit(struct driver *d, const float *table, enum bro
     for (int s = 0; s < BROUGHT_SPANS; s++) {
         const int first = n;
         spans[s] = brought_spans[s];
+        memcpy(spans[s].grid, brought_grid_sizes[brought_grids][s], sizeof spans[s].grid);
         for (int i = spans[s].first; i < spans[s].first + spans[s].len; i++, n++) {
             ids[i] = how == AS_IDS ? ids[i] : BROUGHT_PLACEHOLDER;
             for (int k = 0; k < D; k++)
@@ -60,8 +66,8 @@ static inline void brought_submit(struct driver *d, const float *table, enum bro
                                              .max_output = max_output,
                                              .sampling = sampling,
                                              .spans = spans,
-                                             .num_spans = how == AS_IDS ? 0 : BROUGHT_SPANS,
-                                             .embeds = embeds,
+                                             .num_spans = how == AS_IDS && !brought_grids ? 0 : BROUGHT_SPANS,
+                                             .embeds = how == AS_IDS ? NULL : embeds,
                                              .embed_size = D});
     free(embeds);
 }
@@ -156,6 +162,40 @@ static inline int brought_check(struct driver_config c, const char *what) {
     return preempted;
 }
 
+// All of that of grids, which give other bits than text, and than one another, and hit what lies before them alone.
+static inline int brought_check_grids(struct driver_config c, const char *what) {
+    struct driver d;
+    struct got *got = must_calloc(5, sizeof *got);
+    brought_grids = GRIDS;
+    int preempted = brought_check(c, what);
+    c.prompt_embeds = true;
+    driver_open(&d, &c);
+    assert_true(engine_info(d.engine)->has_axes);
+    float *table = brought_table(c.path, engine_info(d.engine)->embed_size);
+    brought_submit(&d, table, AS_ROWS, BROUGHT_OUTPUT, (struct sampling_params){0});
+    driver_run(&d, got + 4); // of a device that has seen no text
+    driver_close(&d);
+    driver_open(&d, &c);
+    bool recurrent = engine_info(d.engine)->model.num_mix > 0; // which has snapshots of a prompt's end alone
+    const int cached[] = {0, 0, recurrent ? 0 : 16, 32};
+    for (int i = 0; i < 4; i++) { // the last is the first one again
+        brought_grids = (enum brought_grids)(i % 3);
+        brought_submit(&d, table, AS_ROWS, BROUGHT_OUTPUT, (struct sampling_params){0});
+        driver_run(&d, got);
+        if (!c.no_cache && c.num_blocks == 0)
+            assert_int_equal(got[i].num_cached, cached[i]);
+        for (int k = 0; k < i && i < 3; k++)
+            assert_true(memcmp(got[i].top, got[k].top, sizeof got[i].top) != 0);
+    }
+    assert_same(&got[1], &got[4], what);
+    if (c.exact || !c.device || strcmp(c.device, "cuda") != 0)
+        assert_same(&got[0], &got[3], what);
+    driver_close(&d);
+    free(got), free(table);
+    brought_grids = NO_GRIDS;
+    return preempted;
+}
+
 // However prompts are cut and whatever is preempted.
 static inline void brought_check_all(struct driver_config c) {
     brought_check(c, "at once");
@@ -188,8 +228,8 @@ static inline void brought_check_last(struct driver_config c) {
         ids[N - 1] = BROUGHT_PLACEHOLDER;
         driver_add(&d, ids, N, BROUGHT_OUTPUT, (struct sampling_params){0});
         driver_run(&d, got + 2 * how);
-        const struct kv_span span = {N - 1, 1, kv_root(engine_kv(d.engine), last, (size_t)D * sizeof *last),
-                                     false};
+        const struct kv_span span = {
+            .first = N - 1, .len = 1, .hash = kv_root(engine_kv(d.engine), last, (size_t)D * sizeof *last)};
         if (how == AS_IDS)
             ids[N - 1] = brought_token(N - 1);
         struct request *r = driver_submit(&d, (struct request_params){.prompt = ids,

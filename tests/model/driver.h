@@ -88,6 +88,7 @@ static inline void driver_open(struct driver *d, const struct driver_config *c) 
         .depth = info->depth,
         .async = info->async,
         .embed_size = info->embed_size,
+        .has_axes = info->has_axes,
     };
     if (!(d->sched = sched_open(&sched, engine_kv(d->engine), &err)))
         fail_msg("sched_open: %s", err.msg);

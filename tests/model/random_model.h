@@ -74,14 +74,16 @@ enum random_family {
     FALCON_H1 = 2048, // recurrent layers attend, too
     GEMMA4 = 4096,    // experts beside a dense feed-forward
     GEMMA3N = 8192,   // gates of every second layer are sparse
+    QWEN2 = 16384,
+    AXES = QWEN2 | QWEN35MOE, // rotates by three axes
     EXPERTS = GPT_OSS | LLAMA4 | DEEPSEEK2 | GRANITEHYBRID | QWEN35MOE | QWEN3NEXT | GEMMA4,
     DELTA = QWEN35MOE | QWEN3NEXT,
     SSM = GRANITEHYBRID | FALCON_H1,
     MIXED = LFM2 | SSM | DELTA,
 };
 static const char *const random_families[] = {
-    "llama", "granite",       "gemma2",    "phi2",      "gpt-oss",   "llama4", "deepseek2",
-    "lfm2",  "granitehybrid", "qwen35moe", "qwen3next", "falcon-h1", "gemma4", "gemma3n"};
+    "llama",         "granite",   "gemma2",    "phi2",      "gpt-oss", "llama4",  "deepseek2", "lfm2",
+    "granitehybrid", "qwen35moe", "qwen3next", "falcon-h1", "gemma4",  "gemma3n", "qwen2"};
 
 // With H heads, K kv heads and F rows of gate. The file's path in `path` (of mkstemp's form), for the caller
 // to unlink.
@@ -111,6 +113,9 @@ static inline void random_model_write_sized(const struct random_model *m, int H,
         {DELTA, ATTN, "attn_q.weight", 2 * H * HD, D, MATRIX},
         {~DEEPSEEK2, ATTN, "attn_k.weight", K * HD, D, MATRIX},
         {~DEEPSEEK2, ATTN, "attn_v.weight", K * HD, D, MATRIX},
+        {QWEN2, ATTN, "attn_q.bias", 0, H * HD, MATRIX},
+        {QWEN2, ATTN, "attn_k.bias", 0, K * HD, MATRIX},
+        {QWEN2, ATTN, "attn_v.bias", 0, K * HD, MATRIX},
         {DEEPSEEK2, ATTN, "attn_kv_a_mqa.weight", C + R, D, MATRIX},
         {DEEPSEEK2, ATTN, "attn_kv_a_norm.weight", 0, C, MATRIX},
         {DEEPSEEK2, ATTN, "attn_q_a.weight", U, D, MATRIX},
@@ -254,6 +259,10 @@ static inline void random_model_write_sized(const struct random_model *m, int H,
     snprintf(name, sizeof name, "%s.attention.head_count_kv", arch);
     if (family & (LFM2 | GRANITEHYBRID))
         gw_array(&w, name, 5, (uint64_t)random_layers, kv_heads, (size_t)random_layers * sizeof *kv_heads);
+    const int32_t sections[] = {HD / 8, HD / 8, HD / 2 - 2 * (HD / 8), 0};
+    snprintf(name, sizeof name, "%s.rope.dimension_sections", arch);
+    if (family & AXES)
+        gw_array(&w, name, 5, 4, sections, sizeof sections);
     float cuts[64];
     for (int i = 0; i < random_layers && i < 64; i++)
         cuts[i] = i % 2 ? -INFINITY : 0.6745f;

@@ -36,6 +36,31 @@ TEST(test_families) {
     }
 }
 
+// With grids, in sections and in turns.
+TEST(test_grids) {
+    make_model("qwen35moe", DTYPE_F16);
+    brought_check_grids((struct driver_config){.path = path, .max_step_tokens = 64, .max_chunk = 3},
+                        "in turns");
+    unlink(path);
+    make_model("qwen2", DTYPE_F16);
+    struct driver_config c = {.path = path, .max_step_tokens = 64, .threads = 2};
+    brought_check_grids(c, "at once");
+    c.max_chunk = 3;
+    brought_check_grids(c, "in chunks");
+    for (c.ranks = 2, c.stages = 1; c.stages <= 2; c.stages++)
+        brought_check_grids(c, "ranks");
+    c = (struct driver_config){.path = path, .max_step_tokens = 64, .num_blocks = 10, .max_model_len = 112};
+    assert_true(brought_check_grids(c, "preempted") > 0);
+    for (size_t v = 0; v < sizeof variants / sizeof *variants; v++)
+        brought_check_grids((struct driver_config){.path = path, .variant = variants[v]}, variants[v]);
+    unlink(path);
+    random_shape.hidden = 64, random_shape.head_dim = 16;
+    make_model("qwen2", DTYPE_BF16);
+    brought_check_grids((struct driver_config){.path = path, .device = "ref"}, "ref");
+    unlink(path);
+    random_shape.hidden = 512, random_shape.head_dim = 64;
+}
+
 TEST(test_ref) {
     random_shape.hidden = 64, random_shape.head_dim = 16;
     make_model(NULL, DTYPE_BF16);

@@ -110,7 +110,7 @@ ROWS = [
     (CPU_KV, "        if (dev->kv_dtype == DTYPE_I8)\n            memcpy", "        if (false)\n            memcpy", "test_layers"),  # int8 pages are copied without scales
     (ROPE_TABLE, "= {t, t->filled, end};", "= {t, t->filled + 1, end};", "test_layers"),  # a position between two fills is left out
     # ---- architectures ---------------------------------------------------------------------------------------
-    (CPU_DEVICE, "float *a = x + (interleaved ? 2 * i : i), *b = interleaved ? a + 1 : a + t->pairs;",
+    (CPU_DEVICE, "float *a = x + (r->interleaved ? 2 * i : i), *b = r->interleaved ? a + 1 : a + r->pairs;",
           "float *a = x + 2 * i, *b = a + 1;", "test_json_arch"),  # every architecture turns adjacent pairs
     (CPU, "    for (int i = 0; bias && i < num_heads * d; i++)\n        x[i] += bias[i];\n",
           "    (void)bias;\n", "test_json_arch"),  # no bias of q and k
@@ -171,7 +171,7 @@ ROWS = [
     (BODY, "    g = v16_min(v16_set1(7), g);\n", "", "test_experts"),  # gate has no upper end
     (LATENT, "memcpy(q + C, heads + h * (n + r) + n,", "memcpy(q + C, heads + h * (n + r),", "test_latent"),  # rotates what does not rotate
     (LATENT, "layer->latent_norm->vector, C, dev", "layer->latent_norm->vector, C + r, dev", "test_latent"),  # the key is normalised, too
-    (LATENT, "        rotate_head(vector + C, rope, interleaved, position);", "        ;", "test_latent"),  # keys do not rotate
+    (LATENT, "        rotate_head(vector + C, &turn);", "        ;", "test_latent"),  # keys do not rotate
     (LATENT, "(size_t)(head * p->num_panels) * p->panel_bytes", "(size_t)(0 * p->num_panels) * p->panel_bytes", "test_latent"),  # one matrix for all heads
     (LATENT, "layer->latent_q, layer->latent_qnorm", "layer->latent_q, NULL", "test_latent"),  # latents of queries without their norm
     (CONFIG_EXPERTS, "e->experts / e->groups < 2", "e->experts / e->groups < 1", "test_expert_config"),  # groups of one have no second best
@@ -251,7 +251,7 @@ ROWS = [
     (CONFIG, "layer % every == every - 1", "layer % every == 0", "test_json_arch"),  # other layers go without rotation
     (CONFIG, "a->rope == b->rope && ", "", "test_json_arch"),  # layers with and without rotation share a spec
     (CUDA % "rows.cu", "kd_mul(table_element(a.table, a.dtype, id, a.hidden, i), a.factor)", "table_element(a.table, a.dtype, id, a.hidden, i)", "test_emu_rows"),  # the embedding is not scaled
-    (CPU, "bias[1], layer->k_norm, position", "bias[1], layer->q_norm, position",
+    (CPU, "bias[1], layer->k_norm, &turn", "bias[1], layer->q_norm, &turn",
           "test_json_arch"),  # keys get the queries' norm
     (ATTENTION, "attn_seen(a, position, context, &c->begin[j], &c->end[j]);", "attn_seen(a, position - 1, context, &c->begin[j], &c->end[j]);",
                 "test_json_arch"),  # the window is one token longer

@@ -4,6 +4,7 @@ KV = "engine/kv_cache.c"
 KV_H = "include/kv_cache.h"
 KV_GROUP = "include/kv_group.h"
 KV_HASH = "engine/kv_hash.c"
+KV_SPANS = "engine/kv_spans.c"
 SCHED = "scheduler/scheduler.c"
 POLICY = "scheduler/policy.c"
 QUEUES = "scheduler/queues.c"
@@ -202,11 +203,11 @@ ROWS = [
          "test_spans"),  # placeholders count
     (KV, "        parent = kv_span_chain(kv, parent, span, from - first, from - span->first, to - from);\n", "        (void)from, (void)to;\n",
          "test_spans"),  # a block knows no more of a span than the names of its rows in it
-    (KV_HASH, "    sip_word(&s, (uint32_t)skip | (uint64_t)(uint32_t)span->len << 32);\n    return", "    sip_word(&s, (uint32_t)skip);\n    return",
+    (KV_HASH, "    sip_word(&s, (uint32_t)skip | (uint64_t)(uint32_t)span->len << 32);", "    sip_word(&s, (uint32_t)skip);",
          "test_simulator"),  # a whole span of another length
     (KV_HASH, "sip_start(~kv->config.key[0], kv->config.key[1])", "sip_start(kv->config.key[0], kv->config.key[1])",
          "test_spans"),  # a salt could imitate a span
-    (KV_HASH, "    return (token_id)(0x80000000u | ", "    return (token_id)(", "test_spans"),  # a name could be an id
+    (KV_SPANS, "    return (token_id)(0x80000000u | ", "    return (token_id)(", "test_spans"),  # a name could be an id
     (KV, "    seq->num_spans = old.num_spans;\n", "", "test_simulator"),  # a match that is undone forgets them
     (POLICY, "    if (!span || !span->whole || span->first > last)", "    if (true)", "test_simulator"),  # chunks cut whole spans
     (POLICY, "    if (span->first > first && span->first + span->len > last + 1)", "    if (span->first > first)",
@@ -239,6 +240,22 @@ ROWS = [
     ("kernels/ref/backend.c", "(tier == KV_HOST ? dev->host_kv : dev->kv)", "dev->kv + (tier == KV_HOST)", "test_host_pages"),  # the host's pages are the device's
     ("kernels/cpu/kv.c", "    return tier == KV_HOST ? (char *)page_in(dev, tier, page) + kv_page_bytes(dev)", "    return tier == KV_HOST ? (char *)page_in(dev, tier, page)", "test_host_pages"),  # scales over numbers
     (CUDA % "kv.c", "i < a->num; i++, host += a->page_bytes) {", "i < a->num; i++) {", "test_emu_kinds"),  # pieces of a page over each other
+    # ---- grids
+    (KV_HASH, "    sip_word(&s, (uint32_t)span->grid[0] | (uint64_t)(uint32_t)span->grid[1] << 32);", "    sip_word(&s, 0);",
+              "test_simulator"),  # another grid's keys
+    (KV_SPANS, "    for (int i = 0; i < s; i++)\n        back += seq->spans[i].len - extent_of(&seq->spans[i]);\n", "",
+               "test_spans"),  # a chunk behind a grid begins without its offset
+    (KV_SPANS, "            back += span->len - extent_of(span);\n", "", "test_spans"),  # text behind a grid goes on by its rows
+    (KV_SPANS, "row / plane, cell[1] = row % plane / columns", "row / plane, cell[1] = row / columns", "test_spans"),  # lines of all frames
+    (BATCH, "v->rope_positions + v->query_start[i], (size_t)T)", "v->rope_positions, (size_t)T)", "test_batch"),  # of the last item alone
+    (SCHED, "if (span->grid[0] > 0 && !config->has_axes)", "if (false)", "test_spans"),  # a grid that nothing rotates by
+    (RECORD, "rows *= s->grid[a] = (int)number(c, 0, s->len);", "rows *= (int)number(c, 0, s->len);", "test_spans"),  # replayed without grids
+    ("engine/ranks/step_wire.c", "    COPY(a.rope_positions, s->rope_positions, s->rope_positions ? ROPE_AXES * s->num_tokens : 0);\n", "",
+                                 "test_comm_processes"),  # axes stay behind
+    ("engine/ranks/step_wire.c", "ok &= is_within(p->rope_positions[a * T + t], p->positions[t]);", "ok &= true;", "test_comm_processes"),  # rows of no table
+    ("kernels/cpu/device.h", "rope_axis(&t->sections, i) * step->num_tokens", "0 * step->num_tokens", "test_layers"),  # all pairs by time
+    (CUDA % "qkv.cu", "rope_axis(&a.sections, i) * a.rows + row", "rope_axis(&a.sections, i) + ROPE_AXES * row", "test_emu_rows"),  # axes of a row side by side
+    (CUDA % "step.c", "g->has_axes == has_axes && ", "", "test_emu_embeds"),  # a CUDA graph of text
     # ---- a plan as a step
     (BATCH, "    if (plan->num_moves > 0)\n        memcpy(v.moves, plan->moves, (size_t)plan->num_moves * sizeof *v.moves);\n", "",
             "test_batch"),  # a step without the moves of its plan

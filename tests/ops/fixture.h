@@ -512,7 +512,8 @@ static inline struct instance *instance_open_as(const struct fixture *f, struct 
                                               .num_host_pages = 2,
                                               .keep_logits = !(flags & INSTANCE_NO_LOGITS),
                                               .keep_hidden = flags & INSTANCE_HIDDEN,
-                                              .has_types = f->config.token_types > 1});
+                                              .has_types = f->config.token_types > 1,
+                                              .has_axes = model_has_axes(&f->config)});
     return in;
 }
 

@@ -1,5 +1,6 @@
 // Layers and steps that differ: attention specs, KV groups, pages that a window has given back, hidden
 // states, copies of pages, masks that are computed meanwhile. ref against cpu by tolerance, cpu by memcmp.
+#include "axes_case.h"
 #include "compare.h"
 #include "device.h"
 #include "embeds_case.h"
@@ -317,6 +318,12 @@ TEST(test_embeds) {
     check_embeds_of_all((struct setup){&backend_ref, NULL, 1, 16, DTYPE_F32});
     for (size_t v = 0; v < sizeof variants / sizeof *variants; v++)
         check_embeds_of_all((struct setup){&backend_cpu, variants[v], 1 + (int)v % 3, 16, DTYPE_F16});
+}
+
+TEST(test_axes) {
+    check_axes_of_all((struct setup){&backend_ref, NULL, 1, 16, DTYPE_F32}, 0);
+    for (size_t v = 0; v < sizeof variants / sizeof *variants; v++)
+        check_axes_of_all((struct setup){&backend_cpu, variants[v], 1 + (int)v % 3, 16, DTYPE_F32}, 1e-5);
 }
 
 struct late_masks {

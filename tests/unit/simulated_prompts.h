@@ -25,13 +25,14 @@ static inline uint64_t cell_root(uint64_t salt) { return mix(salt, 0x5eed); }
 static inline uint64_t cell_next(uint64_t cell, uint64_t content) { return mix(cell, content + 1); }
 static inline token_id sample(uint64_t cell, uint64_t seed) { return (token_id)(mix(cell, seed) % VOCAB); }
 
-// The content of the cell of position p: of a span its hash and place, else the id.
+// The content of the cell of position p: of a span its hash, place and grid, else the id.
 static inline uint64_t content(const struct request *r, int p, token_id token) {
     int s = kv_find_span(r->seq.spans, r->seq.num_spans, p);
     const struct kv_span *span = s < r->seq.num_spans && r->seq.spans[s].first <= p ? &r->seq.spans[s] : NULL;
     return !span ? (uint64_t)token
                  : mix(mix(span->hash.lo, span->hash.hi),
-                       mix((uint64_t)(p - span->first), (uint64_t)span->len));
+                       mix((uint64_t)(p - span->first),
+                           mix((uint64_t)span->len, (uint64_t)(span->grid[0] + 1000 * span->grid[1]))));
 }
 
 // Whether the first n positions of two requests hold the same.
@@ -70,8 +71,8 @@ static inline void fill_prompt(const struct prompt_shape *shape, uint64_t seed, 
         prompt[i] = (token_id)(mix(shape->tail_seed, (uint64_t)i) % VOCAB);
 }
 
-// Spans of a prompt of n tokens; their places are the family's. Contents are one of two, ids are of no account. Returns how
-// many.
+// Spans of a prompt of n tokens; their places are the family's. Contents are one of two, most times in the family's grid, if it
+// has one; ids are of no account. Returns how many.
 static inline int make_spans(uint64_t family, int n, int max_len, token_id *prompt, struct kv_span *spans) {
     int num = 0;
     for (int at = 0, len; at < n; at += len) {
@@ -83,6 +84,11 @@ static inline int make_spans(uint64_t family, int n, int max_len, token_id *prom
         uint64_t what = mix(family + (one_in(3) ? 1 : 0), (uint64_t)at);
         spans[num++] = (struct kv_span){
             .first = at, .len = len, .hash = {mix(what, 1), mix(what, 2)}, .whole = (place >> 4) % 2};
+        unsigned grid = one_in(4) ? rnd(3) : (unsigned)((place >> 16) % 3);
+        int lines = grid == 0 ? 0 : len % 2 == 0 ? 2 : 1;
+        if (lines > 0)
+            spans[num - 1].grid[0] = 1, spans[num - 1].grid[grid] = lines,
+                        spans[num - 1].grid[3 - grid] = len / lines;
         for (int i = at; i < at + len; i++)
             prompt[i] = (token_id)rnd(VOCAB);
     }

@@ -136,6 +136,56 @@ TEST(test_embeds) {
     kv_destroy(&kv);
 }
 
+// Rows of a text and of a prompt with a grid, in chunks that begin within it and behind it.
+TEST(test_axes) {
+    const struct kv_config config = {.num_blocks = 4, .block_size = BS, .num_groups = 1, .share = true};
+    struct step_limits limits = {.max_tokens = 32,
+                                 .max_seqs = 4,
+                                 .max_rows = 32,
+                                 .max_context = LEN,
+                                 .num_blocks = 4,
+                                 .has_axes = true};
+    const struct kv_span span = {.first = 2, .len = 6, .grid = {1, 2, 3}};
+    token_id prompt[20] = {0};
+    struct request_params p = {.prompt = prompt,
+                               .num_prompt = 20,
+                               .max_output = 1,
+                               .sampling = {.repetition_penalty = 1, .logprobs = -1},
+                               .spans = &span,
+                               .num_spans = 1};
+    static const int32_t turns[3][7] = {{0, 1, 2, 2, 2, 2, 5}, {0, 1, 2, 3, 3, 3, 5}, {0, 1, 4, 2, 3, 4, 5}};
+    struct kv_cache kv;
+    struct batch b;
+    assert_int_equal(kv_init(&kv, &config), STATUS_OK);
+    struct request *r1 = make_request(5), *r2 = request_new(&p, BS);
+    assert_true(kv_grow(&kv, &r1->seq, 5) && kv_grow(&kv, &r2->seq, 20));
+    struct plan_item items[] = {{.req = r1, .first = 0, .num_new = 2, .first_logit = 2},
+                                {.req = r2, .first = 4, .num_new = 5, .first_logit = 5}};
+    struct plan plan = {.id = 1, .items = items, .num_items = 2, .num_tokens = 7};
+    for (int i = 0; i < 2; i++) { // with axes and without
+        limits.has_axes = i == 0;
+        assert_int_equal(batch_init(&b, &limits, VOCAB, &config), STATUS_OK);
+        batch_fill(&b, &plan, &kv, NULL, NULL);
+        assert_int_equal(b.step.positions[2], 4);
+        if (i == 0)
+            assert_memory_equal(b.step.rope_positions, turns, sizeof turns);
+        else
+            assert_null(b.step.rope_positions);
+        items[1].first = 0, items[1].num_new = 3; // up to the grid's first row, which is where text would be
+        batch_fill(&b, &plan, &kv, NULL, NULL);
+        assert_null(b.step.rope_positions);
+        items[1].first = 19, items[1].num_new = 1;
+        batch_fill(&b, &plan, &kv, NULL, NULL);
+        assert_true(i ? !b.step.rope_positions
+                      : b.step.rope_positions[2] == 16 && b.step.rope_positions[8] == 16);
+        items[1].first = 4, items[1].num_new = 5;
+        batch_destroy(&b);
+    }
+    request_free(r1);
+    request_free(r2);
+    kv_destroy(&kv);
+}
+
 // Rows behind a draft that is wrong say nothing, not even that they failed.
 TEST(test_outcome) {
     const struct kv_config config = {.num_blocks = 4, .block_size = BS, .num_groups = 1, .share = true};

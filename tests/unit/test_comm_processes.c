@@ -212,15 +212,17 @@ TEST(test_step_wire) {
                                        .num_blocks = 8,
                                        .num_host_pages = 2,
                                        .has_types = true,
-                                       .embed_size = 3};
+                                       .embed_size = 3,
+                                       .has_axes = true};
     struct model_config model = {.vocab = VOCAB,
                                  .hidden = 3,
                                  .token_types = 2,
                                  .num_groups = 2,
                                  .groups = {{KV_FULL, 0, 1}, {KV_WINDOW, 48, 1}}};
     int32_t ids[T] = {3, -1, 5, 6, 7}, positions[T] = {9, 0, 1, 2, 3}, types[T] = {0, 0, 1, 1, 1},
-            starts[S + 1] = {0, 1, 5}, context[S] = {10, 4}, block_start[S + 1] = {0, 1, 2},
-            blocks[S] = {7, 2}, window_start[S + 1] = {0, 2, 3}, window_blocks[3] = {0, 5, 6};
+            turns[3 * T] = {9, 0, 1, 1, 2, 8, 0, 0, 1, 3, 5, 0, 1, 0, 3}, starts[S + 1] = {0, 1, 5},
+            context[S] = {10, 4}, block_start[S + 1] = {0, 1, 2}, blocks[S] = {7, 2},
+            window_start[S + 1] = {0, 2, 3}, window_blocks[3] = {0, 5, 6};
     int64_t slots[T] = {121, 32, 33, 34, 35}, window_slots[T] = {89, 96, 97, 98, -1};
     struct kv_move moves[3] = {{.from = 3, .to = 4},
                                {.from = 7, .to = 1, .to_tier = KV_HOST},
@@ -244,6 +246,7 @@ TEST(test_step_wire) {
                 .seq = 77,
                 .ids = ids,
                 .positions = positions,
+                .rope_positions = turns,
                 .types = types,
                 .query_start = starts,
                 .context_len = context,
@@ -267,6 +270,7 @@ TEST(test_step_wire) {
     assert_true(out.num_entries == 1 && out.seq == 77 && out.max_query_len == 4 && out.max_context_len == 10);
     assert_memory_equal(out.ids, ids, sizeof ids);
     assert_memory_equal(out.positions, positions, sizeof positions);
+    assert_memory_equal(out.rope_positions, turns, sizeof turns);
     assert_memory_equal(out.types, types, sizeof types);
     assert_memory_equal(out.groups[0].slots, slots, sizeof slots);
     assert_memory_equal(out.query_start, starts, sizeof starts);
@@ -292,6 +296,9 @@ TEST(test_step_wire) {
     assert_int_equal(step_wire_read(buffer, bytes, &small, &model, 16, &out, &err), STATUS_DEVICE);
     assert_int_equal(step_wire_read(buffer, bytes - 64, &limits, &model, 16, &out, NULL), STATUS_DEVICE);
     assert_int_equal(step_wire_read(buffer, 8, &limits, &model, 16, &out, NULL), STATUS_DEVICE);
+    struct step_limits one_axis = limits;
+    one_axis.has_axes = false;
+    assert_int_equal(step_wire_read(buffer, bytes, &one_axis, &model, 16, &out, NULL), STATUS_DEVICE);
     // Nor is one with an index out of range.
     const struct {
         int32_t *number, wrong;
@@ -300,6 +307,9 @@ TEST(test_step_wire) {
                  {&positions[2], 64},
                  {&positions[2], 2},
                  {&positions[0], -1},
+                 {&turns[1], 1},
+                 {&turns[5], -1},
+                 {&turns[14], 4},
                  {&types[0], 2},
                  {&types[1], -1},
                  {&starts[0], 1},

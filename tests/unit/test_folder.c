@@ -127,6 +127,19 @@ TEST(test_config) {
         {LLAMA(
              "\"rope_scaling\": {\"type\": \"su\", \"short_factor\": [1, 1, 1], \"long_factor\": [2, 2, 2]}"),
          "rope_factors_short.weight"},
+        {OTHER("qwen2", ", \"rope_scaling\": {\"type\": \"default\", \"mrope_section\": [1, 1]}"),
+         "expected three numbers"},
+        {OTHER("qwen2", ", \"rope_scaling\": {\"type\": \"default\", \"mrope_section\": [1, 1, -1]}"),
+         "expected a size"},
+        {OTHER("qwen2", ", \"rope_scaling\": {\"type\": \"default\", \"mrope_section\": [1, 1, 1]}"),
+         "key qwen2.rope.dimension_sections"},
+        {OTHER("qwen2", ", \"rope_scaling\": {\"type\": \"default\", \"mrope_section\": [0, 1, 1]}"),
+         "share the 2 pairs"},
+        {OTHER("qwen2", ", \"rope_scaling\": {\"type\": \"default\", \"mrope_section\": [1, 1, 0], "
+                        "\"mrope_interleaved\": true}"),
+         "mrope_interleaved at byte"},
+        {LLAMA("\"rope_scaling\": {\"type\": \"default\", \"mrope_section\": [1, 1]}"),
+         NULL}, // knows one axis
         {LLAMA("\"original_max_position_embeddings\": 0"), "original positions"},
         {LLAMA("\"partial_rotary_factor\": 0.5"), "does not know how"},
         {LLAMA("\"layer_types\": [\"full_attention\", \"full_attention\"]"), "an element for each layer"},

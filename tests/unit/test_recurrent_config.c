@@ -139,6 +139,7 @@ TEST(test_qwen35) {
         {{.key = "ssm.time_step_rank", .value = 64}, "key qwen35.ssm.time_step_rank is 64"},
         {{.key = "ssm.group_count", .value = 3}, "key qwen35.ssm.group_count is 3"},
         {{.key = "ssm.state_size", .value = 5000}, "key qwen35.ssm.state_size is 5000"},
+        {{.key = "rope.dimension_sections", .value = 2}, "key qwen35.rope.dimension_sections at byte"},
         {{.key = "full_attention_interval", .value = 0}, "key qwen35.full_attention_interval is 0"},
         {{.key = "full_attention_interval", .value = 5}, "all 4 layers are recurrent"},
         {{.recurrent = 2}, "all 4 layers are recurrent"},

@@ -118,7 +118,7 @@ static struct {
     uint64_t late, late_drafts, late_prompts, started_over, overtook_late, all_late; // S16
     uint64_t drafts, accepted, none_right, all_right, stopped_inside, trimmed;       // S15
     uint64_t empty, finish_stop, finish_length;
-    uint64_t spans, whole, span_hits, inside_whole, beyond_budget, whole_refused; // S17
+    uint64_t spans, whole, span_hits, grid_hits, inside_whole, beyond_budget, whole_refused; // S17
     uint64_t given_back, window_hits, snapshots, restored, rolled_back, longer_than_pool;
 } seen;
 
@@ -502,6 +502,7 @@ static void check_plan(struct sim *m, const struct plan *p, const struct before_
             for (int s = 0; s < r->seq.num_spans; s++) {
                 const struct kv_span *span = &r->seq.spans[s];
                 seen.span_hits += span->first < it->first;
+                seen.grid_hits += span->first < it->first && span->grid[0] > 0;
                 seen.inside_whole +=
                     span->whole && span->first < it->first && span->first + span->len > it->first;
             }
@@ -848,6 +849,7 @@ static void scenario_init(struct sim *m) {
         .max_model_len = lengthy ? MAX_LEN - 8 : between(pool - pool / 4, pool + 8),
         .depth = m->depth,
         .async = one_in(2),
+        .has_axes = true,
     };
     m->max_chunk = between(1, crowded ? 300 : 30);
     m->config.max_step_tokens = m->config.max_running + between(0, crowded ? 300 : lengthy ? 16 : 60);
@@ -962,9 +964,10 @@ TEST(test_traffic) {
            ", overtaken %" PRIu64 ", all late %" PRIu64 "\n",
            seen.late, seen.late_drafts, seen.late_prompts, seen.started_over, seen.overtook_late,
            seen.all_late);
-    printf("  spans %" PRIu64 ", whole %" PRIu64 ", in hits %" PRIu64 ", hits inside whole ones %" PRIu64
-           ", longer than the budget %" PRIu64 ", refused %" PRIu64 "\n",
-           seen.spans, seen.whole, seen.span_hits, seen.inside_whole, seen.beyond_budget, seen.whole_refused);
+    printf("  spans %" PRIu64 ", whole %" PRIu64 ", in hits %" PRIu64 ", with grids %" PRIu64
+           ", hits inside whole ones %" PRIu64 ", longer than the budget %" PRIu64 ", refused %" PRIu64 "\n",
+           seen.spans, seen.whole, seen.span_hits, seen.grid_hits, seen.inside_whole, seen.beyond_budget,
+           seen.whole_refused);
     printf("  empty outputs %" PRIu64 ", stop %" PRIu64 ", length %" PRIu64 "\n", seen.empty,
            seen.finish_stop, seen.finish_length);
     if (seed || want < 10000)
@@ -981,8 +984,9 @@ TEST(test_traffic) {
                 seen.all_right > 0);
     assert_true(seen.late > 0 && seen.late_drafts > 0 && seen.late_prompts > 0 && seen.started_over > 0 &&
                 seen.overtook_late > 0 && seen.all_late > 0);
-    assert_true(seen.spans > seen.whole && seen.whole > 0 && seen.span_hits > 0 && seen.inside_whole > 0 &&
-                seen.beyond_budget > 0 && seen.whole_refused > 0);
+    assert_true(seen.spans > seen.whole && seen.whole > 0 && seen.span_hits > seen.grid_hits &&
+                seen.grid_hits > 0 && seen.inside_whole > 0 && seen.beyond_budget > 0 &&
+                seen.whole_refused > 0);
     assert_true(seen.stopped_inside > 0 && seen.trimmed > 0 && seen.empty > 0);
     assert_true(seen.finish_stop > 0 && seen.finish_length > 0);
     assert_true(seen.given_back > 0 && seen.window_hits > 0 && seen.longer_than_pool > 0);

@@ -31,10 +31,12 @@ static bool copy_rope(const struct rope_reader *p, const char *theirs, const cha
     return true;
 }
 
-// Whether the architecture's ramp of YaRN is not cut at whole pairs.
-static bool has_fine_ramp(const struct hf_config *c) {
-    return arch_find(c->family->arch, strlen(c->family->arch))->fine_ramp;
+static const struct arch *arch_of(const struct hf_config *c) {
+    return arch_find(c->family->arch, strlen(c->family->arch));
 }
+
+// Whether the architecture's ramp of YaRN is not cut at whole pairs.
+static bool has_fine_ramp(const struct hf_config *c) { return arch_of(c)->fine_ramp; }
 
 static bool check_rope_keys(const struct rope_reader *p) {
     static const char *const known[] = {"rope_theta",
@@ -56,7 +58,7 @@ static bool check_rope_keys(const struct rope_reader *p) {
                                         "short_mscale", // PhiMoE's, which are equal
                                         "long_mscale",
                                         "partial_rotary_factor",
-                                        "mrope_section", // of positions of images; those of text are equal
+                                        "mrope_section",
                                         "mrope_interleaved",
                                         "max_position_embeddings", // said again
                                         "finetuned"};
@@ -222,6 +224,33 @@ static bool read_rope_type(struct rope_reader *p) {
     return hf_refuse_value(r, key, type, "default, linear, dynamic, yarn, llama3 or longrope");
 }
 
+// The sections of the three axes; of text they are equal, so that architectures which know one do without. transformers takes
+// mrope_interleaved from the architecture.
+static bool read_sections(const struct rope_reader *p) {
+    struct hf_found f = find_rope(p, "mrope_section"), turns = find_rope(p, "mrope_interleaved");
+    const struct arch *arch = arch_of(p->r->c);
+    if (!f.v || !arch_knows_key(arch, H_ROPE_SECTIONS))
+        return true;
+    if (turns.v && (turns.v->type == JDOC_TRUE) != arch->axes_in_turns)
+        return hf_refuse_value(p->r, "mrope_interleaved", turns, arch->axes_in_turns ? "true" : "false");
+    int32_t *sizes = hf_alloc(p->r->keys, (ROPE_AXES + 1) * sizeof *sizes);
+    int64_t v = 0;
+    int n = 0;
+    if (f.v->type != JDOC_ARRAY || f.v->len != ROPE_AXES)
+        return hf_refuse_value(p->r, "mrope_section", f, "three numbers");
+    JDOC_EACH(f.j, e, f.v) {
+        if (!jdoc_integer(f.j, e, &v) || v < 0 || v > INT32_MAX)
+            return hf_refuse_value(p->r, "mrope_section", (struct hf_found){.j = f.j, .v = e}, "a size");
+        if (sizes)
+            sizes[n++] = (int32_t)v;
+    }
+    if (sizes)
+        sizes[ROPE_AXES] = 0;
+    hf_array(p->r->keys, hf_our_key(p->r, "rope.dimension_sections"), META_I32, ROPE_AXES + 1, sizes,
+             "mrope_section");
+    return true;
+}
+
 // Scalings are said for all layers, or apart for those with a window, which do not scale. Those of config.json go before the
 // family's, and rope_scaling is their name in transformers 4.
 static bool find_dicts(const struct hf_reader *r, struct rope_reader *p, struct rope_reader *local) {
@@ -287,7 +316,7 @@ bool hf_read_rope(struct hf_reader *r) {
                  p.factor, p.original);
         return false;
     }
-    if (!read_rope_type(&p))
+    if (!read_rope_type(&p) || !read_sections(&p))
         return false;
     if (!read_window_rope(&local))
         return false;

@@ -13,14 +13,15 @@
 #define QUIRE_GOLDEN_MODELS "" // no Python when the build was configured
 #endif
 
-enum { MAX_CASES = 256, NUM_CASES = 133, NUM_FOLDERS = 107, MAX_PROMPT = 128 };
+enum { MAX_CASES = 256, NUM_CASES = 135, NUM_FOLDERS = 109, MAX_PROMPT = 128 };
 
 struct golden {
     char name[64], model[4096];
     double cpu_limit; // of the difference of logits on the CPU backend
     json_t *json;
     token_id prompt[MAX_PROMPT], greedy[64];
-    int num_prompt, num_greedy;
+    struct kv_span spans[4];
+    int num_prompt, num_greedy, num_spans;
     bool covers; // one of those that together have every feature (tests/tools/cover.py), or QUIRE_SLOW is set
 };
 
@@ -86,6 +87,30 @@ static void read_golden(struct golden *g) {
     assert_true(g->num_prompt >= 40 && g->num_greedy >= 16);
     assert_int_equal(json_array_size(json_object_get(g->json, "scores")), g->num_prompt - 1);
     assert_true(json_array_size(json_object_get(g->json, "rows")) >= 2);
+    json_t *grids = json_object_get(g->json, "grids"), *grid;
+    size_t i;
+    g->num_spans = 0;
+    json_array_foreach(grids, i, grid) {
+        struct kv_span *span = &g->spans[g->num_spans++];
+        *span = (struct kv_span){.len = 1, .hash = {1 + i, 1}};
+        span->first = (int)json_integer_value(json_array_get(grid, 0));
+        for (size_t a = 0; a < 3; a++)
+            span->len *= span->grid[a] = (int)json_integer_value(json_array_get(grid, 1 + a));
+    }
+}
+
+// Submits the first n tokens of the golden's prompt.
+static void add_prompt(struct driver *d, const struct golden *g, int n, int max_output,
+                       struct sampling_params sampling) {
+    int num_spans = g->num_spans;
+    while (num_spans > 0 && g->spans[num_spans - 1].first + g->spans[num_spans - 1].len > n)
+        num_spans--;
+    driver_submit(d, (struct request_params){.prompt = g->prompt,
+                                             .num_prompt = n,
+                                             .max_output = max_output,
+                                             .sampling = sampling,
+                                             .spans = g->spans,
+                                             .num_spans = num_spans});
 }
 
 // Marks the covering set, one name a line.
@@ -143,8 +168,7 @@ static void check(const struct golden *g, const char *device, double limit) {
     driver_open(&d, &(struct driver_config){
                         .path = g->model, .device = device, .kv_dtype = "f32", .keep_logits = true});
     bool recurrent = engine_info(d.engine)->model.num_mix > 0;
-    driver_add(&d, g->prompt, g->num_prompt, g->num_greedy,
-               (struct sampling_params){.prompt_logprobs = true});
+    add_prompt(&d, g, g->num_prompt, g->num_greedy, (struct sampling_params){.prompt_logprobs = true});
     driver_run(&d, got);
     assert_int_equal(got[0].num_scores, g->num_prompt - 1);
     for (int t = 0; t < got[0].num_scores; t++) {
@@ -168,7 +192,7 @@ static void check(const struct golden *g, const char *device, double limit) {
         int position = (int)json_integer_value(json_object_get(row, "position"));
         uint64_t id = d.next_id;
         assert_true(position < g->num_prompt);
-        driver_add(&d, g->prompt, position + 1, 1, (struct sampling_params){0});
+        add_prompt(&d, g, position + 1, 1, (struct sampling_params){0});
         driver_run(&d, got);
         // Recurrent layers have one snapshot, before the last token of the whole prompt.
         assert_true(got[id - 1].num_cached >= 32 || (recurrent && position + 1 < g->num_prompt));
@@ -214,8 +238,7 @@ static void run_bits(const struct golden *g, struct driver_config c, int mates, 
     for (int turn = 0; turn < 2; turn++) {
         struct bits *b = turn ? again : first;
         uint64_t id = d.next_id;
-        driver_add(&d, g->prompt, g->num_prompt, g->num_greedy,
-                   (struct sampling_params){.prompt_logprobs = !turn});
+        add_prompt(&d, g, g->num_prompt, g->num_greedy, (struct sampling_params){.prompt_logprobs = !turn});
         for (int m = 0; m < mates; m++)
             driver_add(&d, g->prompt + 7 * (m + 1), 5 + 20 * m, 20,
                        (struct sampling_params){.temperature = 1});

@@ -247,12 +247,17 @@ ROWS = [
                "test_spans"),  # a chunk behind a grid begins without its offset
     (KV_SPANS, "            back += span->len - extent_of(span);\n", "", "test_spans"),  # text behind a grid goes on by its rows
     (KV_SPANS, "row / plane, cell[1] = row % plane / columns", "row / plane, cell[1] = row / columns", "test_spans"),  # lines of all frames
+    (BATCH, "has_spans |= r->seq.num_spans > 0;", "has_spans |= r->seq.num_spans > 0 && item->first < r->num_prompt;",
+            "test_json_arch"),  # the output goes without the offset
     (BATCH, "v->rope_positions + v->query_start[i], (size_t)T)", "v->rope_positions, (size_t)T)", "test_batch"),  # of the last item alone
     (SCHED, "if (span->grid[0] > 0 && !config->has_axes)", "if (false)", "test_spans"),  # a grid that nothing rotates by
     (RECORD, "rows *= s->grid[a] = (int)number(c, 0, s->len);", "rows *= (int)number(c, 0, s->len);", "test_spans"),  # replayed without grids
     ("engine/ranks/step_wire.c", "    COPY(a.rope_positions, s->rope_positions, s->rope_positions ? ROPE_AXES * s->num_tokens : 0);\n", "",
                                  "test_comm_processes"),  # axes stay behind
     ("engine/ranks/step_wire.c", "ok &= is_within(p->rope_positions[a * T + t], p->positions[t]);", "ok &= true;", "test_comm_processes"),  # rows of no table
+    ("kernels/rope.h", "i >= s->size[0] + s->size[1] ? 2 : i >= s->size[0]", "i >= s->size[0] + s->size[2] ? 1 : 2 * (i >= s->size[0])",
+                       "test_json_arch"),  # width before height
+    ("kernels/rope.h", "s->in_turns && i >= 3 * s->size[axis] ? 0 : axis", "axis", "test_json_arch"),  # turns have no end
     ("kernels/cpu/device.h", "rope_axis(&t->sections, i) * step->num_tokens", "0 * step->num_tokens", "test_layers"),  # all pairs by time
     (CUDA % "qkv.cu", "rope_axis(&a.sections, i) * a.rows + row", "rope_axis(&a.sections, i) + ROPE_AXES * row", "test_emu_rows"),  # axes of a row side by side
     (CUDA % "step.c", "g->has_axes == has_axes && ", "", "test_emu_embeds"),  # a CUDA graph of text

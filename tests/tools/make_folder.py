@@ -411,8 +411,10 @@ def config(a):
              rms_norm_eps=1e-5, rope_theta=a.rope_base, tie_word_embeddings=a.tied, attention_dropout=0.0, bos_token_id=1,
              eos_token_id=2, torch_dtype={"f32": "float32", "f16": "float16", "bf16": "bfloat16"}[a.type], **beside)
     c["hidden_activation" if gemma and a.arch != "gemma" else "hidden_act"] = "gelu_pytorch_tanh" if gemma else "silu"
-    if scaling or a.arch == "gpt-oss":  # which without it is YaRN
+    if scaling or a.sections or a.arch == "gpt-oss":  # which without it is YaRN
         c["rope_scaling"] = scaling or dict(rope_type="default")
+    if a.sections:
+        c["rope_scaling"].update(mrope_section=a.sections, mrope_interleaved=a.mix == "delta")
     if a.window or kind in ("mistral", "exaone4", "phi3"):
         c["sliding_window"] = a.window or None
     if a.window and a.arch in PATTERNS:

@@ -236,6 +236,7 @@ def parse(argv=None):
     p.add_argument("--rope-original", type=int, default=0,
                    help="context before scaling; default: 8192 for llama3, else context / factor")
     p.add_argument("--rope-dim", type=int, default=0, help="rotated dimensions; default: all of a head")
+    p.add_argument("--sections", metavar="T,H,W", help="pairs that rotate by time, height and width; default: none, in qwen35 a third each")
     p.add_argument("--attention", type=int, default=3, help="of so many layers of a model with recurrent ones the last attends")
     p.add_argument("--pattern", help="of layers that are one part: M recurrent, * attention, - feed-forward")
     p.add_argument("--states", default="4,2,16,16", metavar="H,G,N,P", help="heads and groups of recurrent layers, their states")
@@ -270,6 +271,9 @@ def parse(argv=None):
                     "beside": False, "gate": False, "shared_gate": False, "beta_alpha": False, "one_part": False, "sinks": False, "expert_bias": False, "moe_step": False, "layers_differ": False, "streams": False,
                     "out_norm": "output_norm", **ARCHS[a.arch]})
     a.state_heads, a.state_groups, a.state_rows, a.state_columns = map(int, a.states.split(","))
+    pairs = (a.rope_dim or a.head_dim) // 2
+    thirds = [(pairs + 2 - i) // 3 for i in range(3)] if a.mix == "delta" and not a.beta_alpha else None
+    a.sections = [int(n) for n in a.sections.split(",")] if a.sections else thirds
     a.layers = len(a.pattern) if a.one_part else a.layers
     a.attends = [not a.mix or a.beside or i % a.attention == a.attention - 1 for i in range(a.layers)]
     a.windowed = [a.layers_differ and i % a.window_pattern != a.window_pattern - 1 for i in range(a.layers)]
@@ -406,7 +410,6 @@ def main(argv=None, w=None):
             w.u32(f"{a.arch}.attention.head_count_kv", a.kv_heads)
         if a.mix == "delta":
             w.u32(f"{a.arch}.full_attention_interval", a.attention)
-            a.beta_alpha or w.i32s(f"{a.arch}.rope.dimension_sections", [((a.rope_dim or d) // 2 + 2 - i) // 3 for i in range(3)] + [0])
         w.u32(f"{a.arch}.ssm.conv_kernel", a.taps)
         w.u32(f"{a.arch}.ssm.inner_size", a.state_heads * a.state_columns)
         w.u32(f"{a.arch}.ssm.state_size", a.state_rows)
@@ -428,7 +431,9 @@ def main(argv=None, w=None):
         w.bool(f"{a.arch}.use_parallel_residual", a.parallel)
     w.u32(f"{a.arch}.rope.dimension_count", a.rope_dim or d)
     w.f32(f"{a.arch}.rope.freq_base", a.rope_base)
-    if a.arch in ("qwen2vl", "qwen3vl", "qwen3vlmoe"):  # M-RoPE
+    if a.sections:
+        w.i32s(f"{a.arch}.rope.dimension_sections", a.sections + [0])
+    elif a.arch in ("qwen2vl", "qwen3vl", "qwen3vlmoe"):  # M-RoPE
         w.i32s(f"{a.arch}.rope.dimension_sections", [(d // 2 + 2 - i) // 3 for i in range(3)] + [0])
     w.u32(f"{a.arch}.vocab_size", a.vocab)
     if a.window:

@@ -15,6 +15,7 @@ A golden file holds the arguments, a prompt, the log-probability of each of its 
 of logits, and a greedy continuation with `margins`: how far the two best logits of each step lie apart. `effect` is how far
 the logits move when the feature that the case is about is left out; a case whose feature hardly matters is refused. The
 seed is the first with which every margin is larger than rounding, and the continuation more than one token repeated.
+With `grids` the prompt has images, as rows of ids, which rotate by the positions that Qwen2-VL's get_rope_index() gives them.
 Where activations are rounded, the prompt goes round tokens whose choice of experts is close: rounding would change it.
 """
 import argparse
@@ -62,6 +63,7 @@ CASES = {
     "mistral-window": ("--window 24 --no-tied", "window"),
     "mistral-window-1": ("--window 1 --kv-heads 4", "window"),
     "qwen2": ("--arch qwen2 --no-tied --rope-base 1000000", "bias"),
+    "qwen2-axes": ("--arch qwen2 --no-tied --sections 2,3,3", "axes"),
     "qwen2-tied": ("--arch qwen2", "bias"),
     "qwen2-yarn": (f"--arch qwen2 {YARN} --rope-factor 4 --no-tied", "rope"),
     "qwen3": ("--arch qwen3 --head-dim 32 --no-tied --rope-base 1000000", "qk_norm"),
@@ -145,6 +147,7 @@ CASES = {
     "mixtral-bf16": ("--type bf16 --no-tied --experts 8", "top_k"),
     "qwen2moe-q4_k_m": (f"--arch qwen2moe --type q4_k_m {K} --no-tied --experts 6 --top-k 2 --expert-ffn 256 --shared-ffn 256", "shared"),
     "qwen35": ("--arch qwen35 --layers 5 --head-dim 32 --rope-dim 8 --no-tied --rope-base 1000000 --taps 4", "conv"),
+    "qwen35-axes": ("--arch qwen35 --layers 4 --head-dim 32 --rope-dim 32 --no-tied --taps 4 --sections 8,5,3", "axes"),
     "qwen35-grouped": ("--arch qwen35 --layers 4 --taps 4 --states 6,3,32,32", "gate"),
     "granitehybrid": ("--arch granitehybrid --layers 4 --taps 4 --states 8,1,16,16 --no-tied --f32 attention.scale=0.2 "
                       "--f32 embedding_scale=2 --f32 residual_scale=0.4 --f32 logit_scale=2", "conv"),
@@ -209,6 +212,8 @@ CASES = {
     "qwen3-q6_k": (f"--arch qwen3 --type q6_k {K} --layers 2 --no-tied", "qk_norm"),
     "qwen3-q8_0": ("--arch qwen3 --type q8_0 --head-dim 32 --no-tied", "qk_norm"),
 }
+# Of the prompts of cases with --sections: first row, frames, lines, columns
+GRIDS = [[10, 1, 4, 6], [60, 1, 3, 3], [70, 1, 5, 2]]
 
 
 def weights_of(a):
@@ -861,6 +866,30 @@ def make_prompt(name, model, a, apart):
     return prompt
 
 
+def rotate_by_grids(model, a):
+    """Makes the model, of text alone, rotate as its relative does that sees: Qwen2.5-VL's text model is Qwen2."""
+    import torch
+    from types import SimpleNamespace
+    from transformers.models.qwen2_5_vl import modeling_qwen2_5_vl as chunked
+    from transformers.models.qwen3_5 import modeling_qwen3_5 as in_turns
+
+    config = SimpleNamespace(head_dim=a.rope_dim or a.head_dim, max_position_embeddings=a.context, hidden_size=a.hidden,
+                             rope_parameters=dict(rope_type="default", rope_theta=a.rope_base, mrope_section=a.sections))
+    rotary = in_turns.Qwen3_5TextRotaryEmbedding(config) if a.mix else chunked.Qwen2_5_VLRotaryEmbedding(config)
+    kinds = torch.zeros(1, a.context, dtype=torch.int)
+    for first, t, h, w in GRIDS:
+        kinds[0, first : first + t * h * w] = 1
+    sees = SimpleNamespace(config=SimpleNamespace(vision_config=SimpleNamespace(spatial_merge_size=1, tokens_per_second=1)),
+                           get_vision_position_ids=lambda *a, **k: chunked.Qwen2_5_VLModel.get_vision_position_ids(None, *a, **k))
+    positions, _ = chunked.Qwen2_5_VLModel.get_rope_index(sees, torch.zeros_like(kinds).long(), kinds, torch.tensor([g[1:] for g in GRIDS]))
+
+    class Rotary(torch.nn.Module):
+        def forward(self, x, position_ids):
+            return rotary(x, positions[:, :, : x.shape[1]])
+
+    model.model.rotary_emb = Rotary()
+
+
 def try_case(name, seed):
     """The golden of a case with this seed, or None where a greedy step is too close or all sample the same."""
     text, off = CASES[name]
@@ -870,6 +899,8 @@ def try_case(name, seed):
         a = make_gguf.parse([path] + arguments)
         make_gguf.main([path] + arguments)
         model = load(a, path, None)
+        if off == "axes":
+            rotate_by_grids(model, a)
         apart = watch_routers(model, a)
         prompt = make_prompt(name, model, a, apart)
         rows = logits_of(model, prompt)
@@ -889,6 +920,7 @@ def try_case(name, seed):
             "name": name,
             "arguments": arguments,
             "weights": weights_of(a),
+            **({"grids": GRIDS} if off == "axes" else {}),
             "prompt_ids": prompt,
             "greedy_ids": ids[PROMPT:],
             "margins": margins,

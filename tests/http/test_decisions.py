@@ -3,8 +3,11 @@ all questions, and the same bits in any company."""
 
 import contextlib
 import math
+import subprocess
+import sys
 import threading
 
+import goldens
 import pytest
 from process import SLOW
 from wire import check_error, wait_for
@@ -213,9 +216,15 @@ def test_same_bits_alone_and_in_company(start, tiny):
         assert decide(start(*flags, model=""), TICKET, questions)["answers"] == alone, flags
 
 
-def test_one_prefill(start, long_context):
-    """Ten questions about a text of 4,000 tokens compute at most 1.15 times its tokens: they wait for its blocks."""
-    server = start(model=long_context)
+STATES = ["--arch", "qwen35", "--attention", "2", "--states", "2,2,16,16", "--taps", "4", "--layers", "4", "--head-dim", "32", "--rope-dim", "16"]
+
+
+@pytest.mark.parametrize("shape", [[], STATES], ids=["attention", "states"])
+def test_one_prefill(start, tmp_path, shape):
+    """Ten questions about a text of 4,000 tokens compute at most 1.15 times its tokens: they wait for its blocks, or its state."""
+    model = tmp_path / "long.gguf"
+    subprocess.run([sys.executable, goldens.ROOT / "tests/tools/make_gguf.py", model, "--chatml", "--context", "8192", *shape], check=True)
+    server = start(model=model)
     ids = [300 + i * 7 % 100 for i in range(4000)]
     state = server.post("/detokenize", {"tokens": ids}).json()["prompt"]
     num = len(server.post("/tokenize", {"prompt": state, "add_special_tokens": False}).json()["tokens"])
@@ -227,6 +236,14 @@ def test_one_prefill(start, long_context):
 
 
 # ---- what is refused, clients that leave
+
+
+def test_a_prompt_that_begins_another(server):
+    """Without a template a question may end as another one goes on."""
+    longer = {"type": "noul", "instructions": "I?\nAnswer Yes or No.\nAnswer: No\nI?"}
+    for num in range(16):  # wherever the block ends
+        state, questions = "Once upon a time. " * 50 + "a " * num, {"a": {"type": "noul", "instructions": "I?"}, "b": longer}
+        assert decide(server, state, questions)["answers"]["a"] == answer(server, questions["a"], state)
 
 
 def test_refused(tiny, start):

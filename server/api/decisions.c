@@ -57,8 +57,7 @@ static bool add_text(struct buf *out, const json_t *v) {
 
 // The question behind its text. The options begin with number `first`, so that each order of a question has its own first one.
 static bool add_question(struct buf *out, const struct decision_question *q, int first) {
-    static const char *const wanted[] = {"Answer with the name alone.", NULL,
-                                         "Answer with the number alone."};
+    static const char *const wanted[] = {"Name only.", NULL, "Number only."};
     bool ok = add_text(out, q->instructions), lists = q->type != QUESTION_NOUL;
     for (int i = 0; i < q->num_options; i++)
         lists |= q->options[i].meaning != NULL;
@@ -75,7 +74,7 @@ static bool add_question(struct buf *out, const struct decision_question *q, int
     if (wanted[q->type])
         buf_str(out, wanted[q->type]);
     else
-        buf_fmt(out, "Answer %s or %s.", q->options[first].name, q->options[1 - first].name);
+        buf_fmt(out, "%s or %s?", q->options[first].name, q->options[1 - first].name);
     return ok && !out->failed;
 }
 

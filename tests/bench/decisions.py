@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Measures the cost of questions: ten about one text through /v1/systemone, and one prefill of such a text, in turns.
+"""Measures the cost of questions: ten about one text through /v1/systemone, and one prefill of such a text as a message, in turns.
 
     decisions.py --file MODEL.gguf [--tokens 4000] [--rounds 5]
 
@@ -68,7 +68,7 @@ def main():
 
         for i in range(a.rounds):
             progress(f"{path.name}: round {i + 1} of {a.rounds}")
-            one = measured(server, "/v1/completions", {"prompt": text(), "max_tokens": 1})
+            one = measured(server, "/v1/chat/completions", {"messages": [{"role": "user", "content": text()}], "max_tokens": 1})
             rows.append((one, measured(server, "/v1/systemone", {"state": text(), "questions": QUESTIONS})))
     print("| model | tokens | seconds of one prefill | ten questions | ratio | processor seconds | ten questions | ratio | tokens computed | ten questions |")
     print("|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|")

@@ -97,7 +97,7 @@ def shares(server, prompt, ids, wanted):
 
 def test_sequence(tiny):
     """A whole option's probability is the product of its tokens' conditional ones, among all options."""
-    prompt = prompt_ids(tiny, f"{CHOICE['instructions']}\n{LISTED}\nAnswer with the name alone.")
+    prompt = prompt_ids(tiny, f"{CHOICE['instructions']}\n{LISTED}\nName only.")
     ids = {name: option_ids(tiny, name) for name in LABELS}
     assert max(map(len, ids.values())) > 1
     logs = {name: sum(shares(tiny, prompt, tokens[:i], [t])[t] for i, t in enumerate(tokens)) for name, tokens in ids.items()}
@@ -126,7 +126,7 @@ def test_first_tokens(tiny):
     """Without `sequence` only the tokens count that tell options apart: the first, and more where that is the same."""
     options = {name: option_ids(tiny, name) for name in LABELS}
     assert len({tokens[0] for tokens in options.values()}) < len(LABELS)  # some share their first token
-    wanted = tell_apart(tiny, prompt_ids(tiny, f"{CHOICE['instructions']}\n{LISTED}\nAnswer with the name alone."), options)
+    wanted = tell_apart(tiny, prompt_ids(tiny, f"{CHOICE['instructions']}\n{LISTED}\nName only."), options)
     found = answer(tiny, CHOICE)["probabilities"]
     assert all(near(found[name], p) for name, p in wanted.items()), (found, wanted)
 
@@ -134,7 +134,7 @@ def test_first_tokens(tiny):
 def test_an_option_that_begins_another(tiny):
     """It has to end: the model's end of text stands for that."""
     two = {"bug": "An error", "bug report": "A report of one"}
-    prompt = prompt_ids(tiny, "What is it?\nbug: An error\nbug report: A report of one\nAnswer with the name alone.")
+    prompt = prompt_ids(tiny, "What is it?\nbug: An error\nbug report: A report of one\nName only.")
     short, long = option_ids(tiny, "bug"), option_ids(tiny, "bug report")
     assert long[: len(short)] == short
     [end] = tiny.post("/tokenize", {"content": "<|im_end|>", "add_special": False, "parse_special": True}).json()["tokens"]
@@ -161,7 +161,7 @@ def test_without_a_chat_template(server):
     question = {"type": "choice", "instructions": "Who is it?", "criteria": {"she": "a girl", "he": "a boy"}}
     ids = {text: server.post("/tokenize", {"prompt": text}).json()["tokens"] for text in ("x", "x she", "x he")}
     options = {name: ids[f"x {name}"][len(ids["x"]) :] for name in ("she", "he")}
-    text = "Once upon a time\n\nWho is it?\nshe: a girl\nhe: a boy\nAnswer with the name alone.\nAnswer:"
+    text = "Once upon a time\n\nWho is it?\nshe: a girl\nhe: a boy\nName only.\nAnswer:"
     wanted = tell_apart(server, server.post("/tokenize", {"prompt": text}).json()["tokens"], options)
     found = answer(server, question, "Once upon a time")["probabilities"]
     assert near(found["she"], wanted["she"])
@@ -178,7 +178,7 @@ def test_reasoning_is_closed(start, tmp_path, opened, before):
     """The answer is read where it begins: behind the end of reasoning, whether the template or the model opens it."""
     (tmp_path / "thinks.jinja").write_text(THINKS.replace("OPENED", opened))
     server = start("--chat-template", tmp_path / "thinks.jinja", "--tool-call-parser", "hermes", model="")
-    text = f"<|im_start|>user\n{TICKET}\n\nIs it?\nAnswer Yes or No.<|im_end|>\n<|im_start|>assistant\n{opened}{before}"
+    text = f"<|im_start|>user\n{TICKET}\n\nIs it?\nYes or No?<|im_end|>\n<|im_start|>assistant\n{opened}{before}"
     prompt = server.post("/tokenize", {"content": text, "add_special": False, "parse_special": True}).json()["tokens"]
     yes, no = (option_ids(server, word)[0] for word in ("Yes", "No"))
     logs = shares(server, prompt, [], [yes, no])
@@ -240,7 +240,7 @@ def test_one_prefill(start, tmp_path, shape):
 
 def test_a_prompt_that_begins_another(server):
     """Without a template a question may end as another one goes on."""
-    longer = {"type": "noul", "instructions": "I?\nAnswer Yes or No.\nAnswer: No\nI?"}
+    longer = {"type": "noul", "instructions": "I?\nYes or No?\nAnswer: No\nI?"}
     for num in range(16):  # wherever the block ends
         state, questions = "Once upon a time. " * 50 + "a " * num, {"a": {"type": "noul", "instructions": "I?"}, "b": longer}
         assert decide(server, state, questions)["answers"]["a"] == answer(server, questions["a"], state)

@@ -62,22 +62,21 @@ static void expect(const char *body, bool rows, const char *wanted) {
     "{\"state\":\"S\",\"questions\":{\"q\":{\"type\":\"" type "\",\"instructions\":\"I?\"" rest
 
 TEST(prompts) {
-    expect(QUESTION("noul", "}}}"), false, "S\n\nI?\nAnswer Yes or No.\nAnswer:");
+    expect(QUESTION("noul", "}}}"), false, "S\n\nI?\nYes or No?\nAnswer:");
     expect(QUESTION("noul", ",\"criteria\":{\"false\":\"f\",\"true\":\"t\"}}},\"permutations\":9}"), false,
-           "S\n\nI?\nYes: t\nNo: f\nAnswer Yes or No.\nAnswer:#"
-           "S\n\nI?\nNo: f\nYes: t\nAnswer No or Yes.\nAnswer:");
+           "S\n\nI?\nYes: t\nNo: f\nYes or No?\nAnswer:#"
+           "S\n\nI?\nNo: f\nYes: t\nNo or Yes?\nAnswer:");
     expect(QUESTION("choice", ",\"criteria\":{\"a\":\"x\",\"b\":null,\"c\":{\"k\":1}}}},\"permutations\":2}"),
            false,
-           "S\n\nI?\na: x\nb\nc: {\"k\":1}\nAnswer with the name alone.\nAnswer:#"
-           "S\n\nI?\nb\nc: {\"k\":1}\na: x\nAnswer with the name alone.\nAnswer:");
+           "S\n\nI?\na: x\nb\nc: {\"k\":1}\nName only.\nAnswer:#"
+           "S\n\nI?\nb\nc: {\"k\":1}\na: x\nName only.\nAnswer:");
     expect(QUESTION("score", ",\"criteria\":[\"lo\",\"hi\"]}}}"), false,
-           "S\n\nI?\n0: lo\n1: hi\nAnswer with the number alone.\nAnswer:");
+           "S\n\nI?\n0: lo\n1: hi\nNumber only.\nAnswer:");
     expect("{\"state\":[1,\"é\"],\"questions\":{\"a\":{\"type\":\"noul\",\"instructions\":\"A\"},"
            "\"b\":{\"type\":\"noul\",\"instructions\":\"B\"}}}",
-           false, "[1,\"é\"]\n\nA\nAnswer Yes or No.\nAnswer:#[1,\"é\"]\n\nB\nAnswer Yes or No.\nAnswer:");
+           false, "[1,\"é\"]\n\nA\nYes or No?\nAnswer:#[1,\"é\"]\n\nB\nYes or No?\nAnswer:");
     expect("{\"input\":[\"t\",\"u\"],\"labels\":[\"a\",\"b\"],\"instructions\":\"L?\"}", false,
-           "t\n\nL?\na\nb\nAnswer with the name alone.\nAnswer:#u\n\nL?\na\nb\nAnswer with the name "
-           "alone.\nAnswer:");
+           "t\n\nL?\na\nb\nName only.\nAnswer:#u\n\nL?\na\nb\nName only.\nAnswer:");
 }
 
 // A row for each token that tells options apart; with `sequence` for each token.

@@ -121,7 +121,8 @@ const struct hparam_key arch_keys[NUM_HPARAMS] = {
                   .max = 1 << 16},
     [H_CAUSAL] = {"attention.causal", HPARAM_OTHER},
     [H_ACT] = {"hidden_activation", HPARAM_OTHER, .of_some = true},
-    [H_DEEPSTACK] = {"n_deepstack_layers", HPARAM_OTHER, .of_some = true}, // images add to the first layers
+    // of what images add to the first layers
+    [H_DEEPSTACK] = {"n_deepstack_layers", HPARAM_OTHER, .of_some = true},
     [H_LABELS] = {"classifier.output_labels", HPARAM_OTHER},
 };
 

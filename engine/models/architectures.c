@@ -68,6 +68,8 @@ static const struct arch archs[] = {
     // Phi 1, 1.5 and 2
     {"phi2", NORM_LAYERS, FFN_BIASES, .traits = TRAIT_NO_GATE, .act = ACT_GELU, .qkv_bias = OPTIONAL,
      .out_bias = OPTIONAL, .head_bias = OPTIONAL, .one_norm = ALWAYS, .must = LIST(H_LAYER_NORM_EPS)},
+    {"gpt2", NORM_LAYERS, FFN_BIASES, .traits = TRAIT_NO_GATE | TRAIT_POSITIONS, .act = ACT_GELU,
+     .qkv_bias = OPTIONAL, .out_bias = OPTIONAL, .no_rope_every = 1, .must = LIST(H_LAYER_NORM_EPS)},
     // Pythia, GPT-NeoX
     {"gptneox", NORM_LAYERS, FFN_BIASES, .traits = TRAIT_NO_GATE, .act = ACT_GELU_ERF, .qkv_bias = OPTIONAL,
      .out_bias = OPTIONAL, .must = LIST(H_LAYER_NORM_EPS, H_PARALLEL)},
@@ -218,6 +220,21 @@ const char *arch_lacks(const char *name, size_t len) {
     static const struct {
         const char *name, *what;
     } lacks[] = {
+        {"bailing_hybrid", ": its linear attention is not computed"},
+        {"bailing_moe", ": its names are not known yet"},
+        {"bailing_moe_v2", ": its names are not known yet"},
+        {"bailingmoe", ": its names are not known yet"},
+        {"bailingmoe2", ": its names are not known yet"},
+        {"chatglm", ": its own names are not read; transformers' model_type glm is"},
+        {"cohere2_moe", ": experts beside attention are not computed"},
+        {"falcon", ": its names are not known yet"},
+        {"grovemoe", ": experts that groups of experts share are not computed"},
+        {"mimo2", ": keys and values of different sizes are not computed"},
+        {"mimo_v2_flash", ": keys and values of different sizes are not computed"},
+        {"smallthinker", ": a router before attention is not computed"},
+        {"step3p5", ": layers with different numbers of heads are not computed"},
+        {"step35", ": layers with different numbers of heads are not computed"},
+        {"step3p7", ": layers with different numbers of heads are not computed"},
         {"new", ": the NTK scaling of GTE's own code is not computed"},
         {"jina_embeddings_v3", ": its adapters for tasks are not applied"},
         {"xlm-roberta-flash", ": its adapters for tasks are not applied"},

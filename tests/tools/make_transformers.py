@@ -182,6 +182,7 @@ CASES = {
     "mistral3": ("mistral3", wrapped("mistral", dict(head_dim=20, sliding_window=None), PIXTRAL, spatial_merge_size=2)),
     "afmoe": ("afmoe", dict(EXPERTS, head_dim=20, num_dense_layers=1, num_shared_experts=2, route_scale=1.7, sliding_window=7, mup_enabled=True, layer_types=[SLIDES, ALL, SLIDES, SLIDES], num_hidden_layers=4)),
     "mistral4": ("mistral3", wrapped("mistral4", {**ROUTED, **LATENT, "n_group": 1, "topk_group": 1, "rope_parameters": dict(rope_theta=1e6, **YARN, mscale=1.0, mscale_all_dim=1.0, beta_fast=32.0, beta_slow=1.0, llama_4_scaling_beta=0.3)}, PIXTRAL, spatial_merge_size=2)),
+    "gpt2": ("gpt2", dict(intermediate_size=None, num_key_value_heads=6, tie_word_embeddings=True)),
 }
 ENCODERS = {  # whose hidden states are averaged
     "bert": ("bert", dict(num_key_value_heads=6, layer_norm_eps=1e-5)),

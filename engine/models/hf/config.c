@@ -145,13 +145,13 @@ static bool read_plain(const struct hf_reader *r) {
 static bool read_sizes(const struct hf_reader *r) {
     struct hf_config *c = r->c;
     int64_t ffn = 0;
-    bool experts;
+    bool experts, gpt2 = hf_key_find(c->family, view_of("scale_attn_by_inverse_layer_idx")),
+                  needs_ffn = !gpt2 && !hf_key_find(c->family, view_of("moe_intermediate_size"));
     c->layers = hf_count_parts(r, &experts);
     if ((c->layers == 0 && !hf_read_size(r, "num_hidden_layers", true, &c->layers)) ||
         !hf_read_size(r, "hidden_size", true, &c->hidden) ||
         !hf_read_size(r, "num_attention_heads", true, &c->heads) ||
-        !hf_read_size(r, "intermediate_size", !hf_key_find(c->family, view_of("moe_intermediate_size")),
-                      &ffn) ||
+        !hf_read_size(r, "intermediate_size", needs_ffn, &ffn) ||
         !hf_read_size(r, "max_position_embeddings", true, &c->context) ||
         !hf_read_size(r, "vocab_size", false, &c->vocab))
         return false;
@@ -174,6 +174,8 @@ static bool read_sizes(const struct hf_reader *r) {
         return false;
     }
     hf_add_int(r, "block_count", c->layers, "num_hidden_layers");
+    if (gpt2)
+        hf_add_int(r, "feed_forward_length", ffn > 0 ? ffn : 4 * c->hidden, "n_inner");
     if (hf_key_find(c->family, view_of("global_head_dim"))) {
         c->window_dim = c->head_dim;
         if (!hf_read_size(r, "global_head_dim", false, &c->head_dim) ||

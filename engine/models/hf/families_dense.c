@@ -130,6 +130,23 @@ static const struct hf_name neox_names[] = {
     {"attention.rotary_emb.inv_freq", .ours = ""},
     END,
 };
+static const struct hf_name gpt2_names[] = {
+    {"ln_1", .ours = "attn_norm"},
+    {"ln_2", .ours = "ffn_norm"},
+    {"attn.c_attn", .ours = "attn_qkv", .turned = true},
+    {"attn.c_proj", .ours = "attn_output", .turned = true},
+    {"mlp.c_fc", .ours = "ffn_up", .turned = true},
+    {"mlp.c_proj", .ours = "ffn_down", .turned = true},
+    {"attn.bias", .ours = ""}, // masks
+    {"attn.masked_bias", .ours = ""},
+    END,
+};
+static const struct hf_name gpt2_whole[] = {
+    {"model.wte", .ours = "token_embd"},
+    {"model.wpe", .ours = "position_embd", .rows = ROWS_POSITIONS},
+    {"model.ln_f", .ours = "output_norm"},
+    END,
+};
 static const struct hf_name neox_whole[] = {
     {"model.embed_in", .ours = "token_embd"},
     {"model.final_layer_norm", .ours = "output_norm"},
@@ -264,6 +281,26 @@ static const struct hf_key phi_keys[] = {
     {"partial_rotary_factor", NULL, HF_FLOAT},
     {NULL, NULL, HF_INT},
 };
+static const struct hf_key gpt2_keys[] = {
+    {"layer_norm_epsilon", LAYER_NORM},
+    {"intermediate_size", NULL, HF_INT}, // null: four times hidden_size
+    {"scale_attn_weights", "true", HF_ONLY},
+    {"scale_attn_by_inverse_layer_idx", "false", HF_ONLY},
+    {"add_cross_attention", "false", HF_ONLY},
+    {"reorder_and_upcast_attn", NULL, HF_INT},
+    {"resid_pdrop", NULL, HF_INT},
+    {"attn_pdrop", NULL, HF_INT},
+    {NULL, NULL, HF_INT},
+};
+static const struct hf_alias gpt2_aliases[] = {
+    {"num_hidden_layers", "n_layer"},
+    {"hidden_size", "n_embd"},
+    {"num_attention_heads", "n_head"},
+    {"intermediate_size", "n_inner"},
+    {"hidden_act", "activation_function"},
+    {"max_position_embeddings", "n_positions"},
+    {NULL, NULL},
+};
 static const struct hf_key neox_keys[] = {
     {"layer_norm_eps", LAYER_NORM},
     {"use_parallel_residual", "use_parallel_residual", HF_BOOL},
@@ -372,6 +409,9 @@ const struct hf_family hf_dense_families[] = {
      .defaults = "{\"layer_norm_eps\": 1e-5, \"partial_rotary_factor\": 0.25}"},
     {"phi", "phi2", .act = "gelu_new", .names = phi_names, .whole = phi_whole, .keys = phi_keys,
      .defaults = "{\"layer_norm_eps\": 1e-5, \"partial_rotary_factor\": 0.5}"},
+    {"gpt2", "gpt2", .act = "gelu_new", .prefix = "transformer.", .layers = "h.", .names = gpt2_names,
+     .whole = gpt2_whole, .keys = gpt2_keys, .aliases = gpt2_aliases,
+     .defaults = "{" TIED ", \"layer_norm_epsilon\": 1e-5}"},
     {"gpt_neox", "gptneox", .act = "gelu", .prefix = "gpt_neox.", .names = neox_names, .whole = neox_whole,
      .keys = neox_keys,
      .defaults = "{\"layer_norm_eps\": 1e-5, \"rotary_pct\": 0.25, \"use_parallel_residual\": true}"},

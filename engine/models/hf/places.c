@@ -107,6 +107,18 @@ static bool find_text_places(const struct hf_family *f, struct text_view tensor,
            find_places(whole_names, tensor, &place, fn, arg);
 }
 
+// Also of one that was saved without the head, and so without "model.".
+static bool find_with_model(const struct hf_family *f, struct text_view tensor, struct hf_place place,
+                            void (*fn)(void *arg, const struct hf_place *place), void *arg) {
+    char full[256];
+    if (find_text_places(f, tensor, place, fn, arg))
+        return true;
+    if (tensor.len >= sizeof full - 8)
+        return false;
+    int n = snprintf(full, sizeof full, "model.%.*s", (int)tensor.len, tensor.data);
+    return find_text_places(f, (struct text_view){full, (size_t)n}, place, fn, arg);
+}
+
 enum hf_part hf_places(const struct hf_family *f, struct text_view tensor,
                        void (*fn)(void *arg, const struct hf_place *place), void *arg) {
     static const char *const others[] = {"vision_tower.",
@@ -142,15 +154,10 @@ enum hf_part hf_places(const struct hf_family *f, struct text_view tensor,
             plain, (size_t)snprintf(plain, sizeof plain, "model.%.*s", (int)rest.len, rest.data)};
     else
         take_prefix(&tensor, "language_model.");
-    bool found = find_text_places(f, tensor, place, fn, arg); // a mask may be called "bias"
+    bool found = find_with_model(f, tensor, place, fn, arg); // a mask may be called "bias"
     if (!found && !take_end(&tensor, ".weight"))
         place.bias = take_end(&tensor, ".bias");
-    found = found || find_text_places(f, tensor, place, fn, arg);
-    if (!found && tensor.len < sizeof plain - 8) { // saved without the head, and so without "model."
-        char full[256];
-        int n = snprintf(full, sizeof full, "model.%.*s", (int)tensor.len, tensor.data);
-        found = find_text_places(f, (struct text_view){full, (size_t)n}, place, fn, arg);
-    }
+    found = found || find_with_model(f, tensor, place, fn, arg);
     return found ? HF_TEXT : HF_UNKNOWN;
 }
 

@@ -66,7 +66,7 @@ GEMMA3 = dict(head_dim=24, num_key_value_heads=1, sliding_window=7, query_pre_at
 VISION = dict(hidden_size=16, intermediate_size=24, num_hidden_layers=1, num_attention_heads=2)
 
 
-def by_type(full=1e6, window=1e4, **more):
+def by_type(full=1e6, window=3e4, **more):
     if V5:
         return {"rope_parameters": {ALL: {"rope_type": "default", "rope_theta": full, **more}, SLIDES: {"rope_type": "default", "rope_theta": window}}}
     return {"rope_theta": full, "rope_local_base_freq": window, **({"rope_scaling": more} if more else {})}

@@ -90,6 +90,15 @@ TEST(test_read) {
            ", \"n_group\": 4, \"qk_nope_head_dim\": 4, \"qk_rope_head_dim\": 4, \"v_head_dim\": 4"),
          "deepseek2.expert_group_count", NAN},
         {C("qwen3_moe", ", \"num_local_experts\": 7"), "qwen3moe.expert_count", 7},
+        // as MiniMaxAI/MiniMax-M2, Qwen/Qwen2.5-VL-7B-Instruct and HuggingFaceTB/SmolVLM-Instruct have it
+        {C("minimax_m2", ", \"rotary_dim\": 64, \"shared_moe_mode\": \"sigmoid\""),
+         "minimax-m2.rope.dimension_count", 64},
+        {C("minimax_m2", ""), "minimax-m2.rope.dimension_count", NAN},
+        {C("qwen2_5_vl", ", \"rope_scaling\": {\"type\": \"mrope\", \"mrope_section\": [1, 1, 2]}"),
+         "qwen2vl.rope.freq_base", 1e6},
+        {C("llama",
+           ", \"_flash_attn_2_enabled\": true, \"rope_interleaved\": false, \"qk_layer_norms\": false"),
+         "llama.rope.freq_base", 1e4},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct hf_keys keys = {0};

@@ -311,6 +311,12 @@ bool hf_read_rope(struct hf_reader *r) {
         !hf_read_number(r, "partial_rotary_factor", &part) ||
         !read_rope_number(&p, "partial_rotary_factor", &part))
         return false;
+    if (isnan(part) &&
+        hf_key_find(r->c->family, view_of("rotary_dim"))) { // MiniMax M2 says the size, not the part
+        if (!hf_read_number(r, "rotary_dim", &part))
+            return false;
+        part /= (double)r->c->head_dim;
+    }
     if (p.original < 1 || p.original > INT32_MAX || p.factor < 0) {
         jdoc_bad(r->j, r->err, "RoPE has factor %g and %g original positions, expected at least 0 and 1",
                  p.factor, p.original);

@@ -34,6 +34,7 @@ static const struct hf_key all_keys[] = {
     {"output_attentions", NULL, HF_INT},
     {"attn_implementation", NULL, HF_INT},
     {"_attn_implementation", NULL, HF_INT},
+    {"_flash_attn_2_enabled", NULL, HF_INT},
     {"_attn_implementation_autoset", NULL, HF_INT},
     {"output_router_logits", NULL, HF_INT},
     {NULL, NULL, HF_INT},

@@ -207,6 +207,7 @@ static const struct hf_key minimax_keys[] = {
     {"rotary_dim", NULL, HF_INT},
     {"partial_rotary_factor", NULL, HF_FLOAT},
     {"shared_intermediate_size", "0", HF_ONLY},
+    {"shared_moe_mode", NULL, HF_INT},
     {"attn_type_list", NULL, HF_INT}, // 1: all attend
     {"layernorm_full_attention_beta", "1", HF_ONLY},
     {"layernorm_linear_attention_beta", NULL, HF_INT},

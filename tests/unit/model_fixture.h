@@ -44,6 +44,8 @@ static inline void put_key(struct gguf_writer *w, const struct key *k, const cha
         gw_array(w, name, 4, (uint64_t)k->number, (uint32_t[]){K, K, 1}, 4 * (size_t)k->number);
     else if (k->type == 97) // an array of bools
         gw_array(w, name, 7, (uint64_t)k->number, (unsigned char[]){1, 0, 1}, (size_t)k->number);
+    else if (k->type == 98) // integers: -1, but for one number of the last layer
+        gw_array(w, k->name, 5, L, (int32_t[]){-1, (int32_t)k->number}, sizeof(int32_t) * L);
     else if (k->type == 95) // arrays of floats: one that is too large; as Gemma 3n's
         gw_array(w, name, 6, (uint64_t)k->number, (float[]){1, 101, 1}, 4 * (size_t)k->number);
     else if (k->type == 96)

@@ -308,6 +308,16 @@ TEST(test_streams) {
     refused(&c, "embedding_length_per_layer_input is 0, expected at least 1");
 }
 
+// llama.cpp's own saver writes every key: where images would add to a layer, -1 for none.
+TEST(test_neutral_keys) {
+    struct model_config c;
+    read_ok(&(struct change){.arch = "qwen3", .keys = {{"qwen3.deepstack_mapping", 98, -1, NULL}}}, &c);
+    refused(&(struct change){.arch = "qwen3", .keys = {{"qwen3.deepstack_mapping", 98, 0, NULL}}},
+            "deepstack_mapping");
+    refused(&(struct change){.arch = "qwen3", .keys = {{"qwen3.deepstack_mapping", 97, 1, NULL}}},
+            "deepstack_mapping");
+}
+
 // A window on some of the layers: two specs, two groups of pages with as many layers each as a page has room for.
 TEST(test_pattern) {
     static const struct key patterns[] = {{"qwen3.attention.sliding_window_pattern", 4, 2, NULL},

@@ -177,7 +177,7 @@ def test_command(page, line, place, tiny):
     elif head in ("pip", "hf", "ollama") and rest.split()[0] in ("download", "pull"):
         pytest.skip("fetches files; the names are those that unit.test_server_names finds")
     elif head == "quire":
-        done = bash(line, place)
+        done = bash(line, place)  # of files that are not there
         assert done.returncode == 1 and re.search(r"cannot open|`(hf download|ollama pull) ", done.stderr), done.stderr
     elif head == "docker":
         pytest.skip("tests/container.sh builds the image and serves from it")

@@ -2,6 +2,7 @@
 // with an unusual configuration, against what transformers computes. A case has names and shapes of tensors; their
 // numbers are made here, as they were made there.
 #include "driver.h"
+#include "quantize.h"
 
 #include <dirent.h>
 #include <sys/stat.h>
@@ -14,7 +15,7 @@
 
 enum { MAX_IDS = 128, MIN_FOLDERS = 190 };
 
-static char folder[256];
+static char folder[256], file[320]; // the same model as a GGUF file, which quantize_file() writes
 
 static uint32_t crc32_of(const char *s) { // zlib's
     uint32_t crc = ~0u;
@@ -149,11 +150,11 @@ static const char *compare_vector(struct driver *d, struct got *got, const token
     return NULL;
 }
 
-static const char *compare(const char *device, const json_t *ids, const json_t *scores) {
+static const char *compare(const char *model, const char *device, const json_t *ids, const json_t *scores) {
     static char why[900];
     token_id prompt[MAX_IDS];
     struct err err = {0};
-    struct engine_config c = {.path = folder,
+    struct engine_config c = {.path = model,
                               .device = device,
                               .num_threads = 1,
                               .block_size = 16,
@@ -176,7 +177,7 @@ static const char *compare(const char *device, const json_t *ids, const json_t *
         prompt[i] = (token_id)json_integer_value(json_array_get(ids, (size_t)i));
     driver_open(&d,
                 &(struct driver_config){
-                    .path = folder, .device = device, .kv_dtype = "f32", .pooling = encoder ? "mean" : NULL});
+                    .path = model, .device = device, .kv_dtype = "f32", .pooling = encoder ? "mean" : NULL});
     const char *said =
         encoder ? compare_vector(&d, got, prompt, n, scores) : compare_scores(&d, got, prompt, n, scores);
     driver_close(&d);
@@ -202,19 +203,27 @@ TEST(test_transformers) {
             fail_msg("%s: %s", path, error.text);
         size_t k;
         json_array_foreach(json_object_get(json, "folders"), k, one) {
-            static const char *const devices[] = {"ref", "cpu"};
+            static const char *const ways[] = {"ref", "cpu", "cpu, as a file"};
             tensors = json_object_get(one, "tensors") ? json_object_get(one, "tensors") : tensors;
             scores = json_object_get(one, "scores") ? json_object_get(one, "scores") : scores;
             write_folder(json_object_get(one, "config"), tensors);
             const char *why = NULL;
-            int d = 0;
-            for (; d < 2 && !why; d++)
-                why = compare(devices[d], json_object_get(json, "ids"), scores);
+            int way = 0;
+            for (; way < 3 && !why; way++) {
+                struct err err = {0};
+                struct quantize_config to = {.in = folder, .out = file, .type = "f32", .num_threads = 1};
+                struct quantize_result result;
+                if (way == 2 && quantize_file(&to, &result, &err) != STATUS_OK)
+                    why = "no file is written of it";
+                else
+                    why = compare(way == 2 ? file : folder, way ? "cpu" : "ref", json_object_get(json, "ids"),
+                                  scores);
+            }
             num++;
             wrong += why != NULL;
             if (why)
                 printf("  %s, %s, on %s: %s\n", name, json_string_value(json_object_get(one, "version")),
-                       devices[d - 1], why);
+                       ways[way - 1], why);
         }
         json_decref(json);
     }
@@ -229,13 +238,15 @@ TEST(test_transformers) {
 static int make_folder(void **state) {
     (void)state;
     snprintf(folder, sizeof folder, "/tmp/quire-transformers-XXXXXX");
-    return mkdtemp(folder) ? 0 : 1;
+    bool made = mkdtemp(folder) != NULL;
+    snprintf(file, sizeof file, "%s/model.gguf", folder);
+    return made ? 0 : 1;
 }
 
 static int drop_folder(void **state) {
-    static const char *const names[] = {"config.json", "tokenizer.json", "model.safetensors"};
+    static const char *const names[] = {"config.json", "tokenizer.json", "model.safetensors", "model.gguf"};
     (void)state;
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 4; i++) {
         char path[320];
         snprintf(path, sizeof path, "%s/%s", folder, names[i]);
         unlink(path);

@@ -1,5 +1,6 @@
 #include "config.h"
 
+#include "config_file.h"
 #include "engine.h"
 #include "foreign_flags.h"
 #include "nearest.h"
@@ -11,6 +12,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum value_source { FROM_PRESET, FROM_FILE, FROM_ENV, FROM_ARGV };
 
@@ -18,6 +20,8 @@ struct parse {
     struct config *config;
     enum value_source source[MAX_OPTIONS]; // of each value so far
     struct err *err;
+    bool names_model;         // by a flag
+    bool in_file, skips_list; // values of a list that is told as a whole, and not taken
 };
 
 static bool is_list(const struct option *o) { return o->type == OPT_LIST || o->type == OPT_SECRET; }
@@ -195,7 +199,7 @@ static int find_option(const struct config *c, const char *name, size_t len) {
     return -1;
 }
 
-static enum status fail_unknown(struct parse *p, const char *where, const char *name) {
+static enum status fail_unknown(struct parse *p, const char *name) {
     struct nearest near = {.word = name};
     size_t n = strlen(name);
     for (int i = 0; i < num_options; i++)
@@ -204,8 +208,10 @@ static enum status fail_unknown(struct parse *p, const char *where, const char *
             if (n >= 4 && strncmp(name, options[i].name, n) == 0 && !near.best)
                 near.best = options[i].name;
         }
-    return err_set(p->err, STATUS_INVALID, "%s--%.60s%s%s%s", where, name,
-                   near.best ? "; did you mean --" : "", near.best ? near.best : "", near.best ? "?" : "");
+    const char *dashes = p->in_file ? "" : "--";
+    return err_set(p->err, STATUS_INVALID, "unknown %s %s%.60s%s%s%s%s", p->in_file ? "key" : "flag", dashes,
+                   name, near.best ? "; did you mean " : "", near.best ? dashes : "",
+                   near.best ? near.best : "", near.best ? "?" : "");
 }
 
 // Keeps what is wrong with one argument or line, so that all are told at once.
@@ -252,7 +258,7 @@ static int find_flag(struct parse *p, const char *word, size_t len, const struct
     if (f && f->hint)
         err_set(p->err, STATUS_INVALID, "%s is no flag of Quire: %s", name, f->hint);
     else if (name[1] == '-')
-        fail_unknown(p, "unknown flag ", name + 2);
+        fail_unknown(p, name + 2);
     else
         err_set(p->err, STATUS_INVALID, "unknown flag %s", name);
     return -1;
@@ -300,12 +306,23 @@ static enum status parse_argv(struct parse *p, int argc, char **argv) {
                          : STATUS_OK;
         if (status != STATUS_OK && keep_problem(p) != STATUS_OK)
             return p->err->code;
+        p->names_model |= !o;
         if (o && o->type == OPT_SECRET && value) {
             p->config->key_in_argv = true; // readable in /proc until here
             memset(value, '*', strlen(value));
         }
     }
     return STATUS_OK;
+}
+
+// The only argument of `quire tokenize`, if it is a MODEL and the text has been forgotten; NULL: it is the text.
+static const char *model_without_text(const struct parse *p) {
+    const struct str_list *args = &p->config->args;
+    const char *only = p->config->command == CMD_TOKENIZE && args->len == 1 ? args->items[0] : NULL;
+    size_t n = only ? strlen(only) : 0;
+    bool is_model = only && (p->names_model || access(only, F_OK) == 0 ||
+                             (n > 5 && strcasecmp(only + n - 5, ".gguf") == 0));
+    return is_model ? only : NULL;
 }
 
 bool config_variable(int i, char name[CONFIG_NAME]) {
@@ -324,6 +341,23 @@ static enum status set_model(struct parse *p, const char *path) {
                                                            : STATUS_OK;
 }
 
+// Values of a variable, between commas and blanks around them.
+static enum status set_list(struct parse *p, int index, const char *values) {
+    enum status status = STATUS_OK;
+    for (const char *s = values; s && status == STATUS_OK;) {
+        const char *comma = strchr(s, ',');
+        s += strspn(s, " ");
+        size_t len = comma ? (size_t)(comma - s) : strlen(s);
+        while (len > 0 && s[len - 1] == ' ')
+            len--;
+        char *one = strndup(s, len);
+        status = one ? set_from(p, index, one, FROM_ENV) : err_set(p->err, STATUS_NOMEM, "out of memory");
+        free(one);
+        s = comma ? comma + 1 : NULL;
+    }
+    return status;
+}
+
 static enum status parse_env(struct parse *p) {
     char name[CONFIG_NAME];
     enum status status = STATUS_OK;
@@ -333,7 +367,9 @@ static enum status parse_env(struct parse *p) {
         if (!value || (o && (!(o->commands & (unsigned)p->config->command) || o->type == OPT_HELP)))
             continue;
         if (*value)
-            status = o ? set_from(p, i, value, FROM_ENV) : set_model(p, value);
+            status = !o                    ? set_model(p, value)
+                     : o->type == OPT_LIST ? set_list(p, i, value)
+                                           : set_from(p, i, value, FROM_ENV);
         else if (o && strstr(o->name, "key") && p->source[i] < FROM_ENV)
             status = err_set(p->err, STATUS_INVALID, "%s is empty; unset it where no key is meant", name);
         if (status != STATUS_OK)
@@ -342,70 +378,37 @@ static enum status parse_env(struct parse *p) {
     return status;
 }
 
-// The `flag: value` lines, a subset of YAML: comments, blank lines, quotes around a value, `[a, b]` is not
-// one.
-static enum status parse_file(struct parse *p, const char *path) {
-    FILE *f = fopen(path, "re");
-    if (!f)
-        return err_set(p->err, STATUS_INVALID, "--config %s: %s", path, strerror(errno));
-    char *line = NULL;
-    size_t cap = 0;
-    enum status status = STATUS_OK;
-    for (int number = 1; status == STATUS_OK && getline(&line, &cap, f) >= 0; number++) {
-        char *s = line, *end;
-        while (isspace((unsigned char)*s))
-            s++;
-        if (!*s || *s == '#')
-            continue;
-        size_t len = strcspn(s, ":= \t\r\n");
-        char *value = s + len;
-        while (*value == ' ' || *value == '\t')
-            value++;
-        bool pair = *value == ':' || *value == '=';
-        value += pair;
-        while (*value == ' ' || *value == '\t')
-            value++;
-        if (*value == '"' || *value == '\'') {
-            end = strchr(value + 1, *value);
-            if (end)
-                value++;
-            else
-                end = value + strlen(value);
-        } else {
-            end = strstr(value, " #");
-            if (!end)
-                end = value + strlen(value);
-            while (end > value && isspace((unsigned char)end[-1]))
-                end--;
-        }
-        char where[200];
-        snprintf(where, sizeof where, "--config %.150s line %d: ", path, number);
-        *end = '\0';
-        int index = find_option(p->config, s, len);
-        s[len] = '\0';
-        if (strcmp(s, "model") == 0 && pair && index < 0) {
-            status = set_model(p, value);
-        } else if (index < 0 || !pair) {
-            status = pair ? fail_unknown(p, where, s)
-                          : err_set(p->err, STATUS_INVALID, "%sexpected `flag: value`", where);
-        } else if (options[index].type == OPT_CONFIG) {
-            status = err_set(p->err, STATUS_INVALID, "%sa file cannot name another", where);
-        } else {
-            struct err inner = {0}, *outer = p->err;
-            p->err = &inner;
-            status = set_from(p, index, value, FROM_FILE);
-            p->err = outer;
-            if (status != STATUS_OK)
-                err_set(outer, status, "%s%.180s", where, inner.msg);
-        }
-        if (status != STATUS_OK)
-            status = keep_problem(p);
-    }
-    if (line)
-        explicit_bzero(line, cap);
-    free(line);
-    fclose(f);
-    return status;
+static enum status set_from_file(struct parse *p, const struct file_value *v) {
+    char word[80];
+    const struct foreign_flag *foreign;
+    int len = snprintf(word, sizeof word, "--%s", v->key);
+    if (v->index > 1 && p->skips_list)
+        return STATUS_OK;
+    int index = find_flag(p, word, (size_t)len, &foreign);
+    const struct option *o = index >= 0 && index < num_options ? &options[index] : NULL;
+    bool none = index < 0 || index == NO_FLAG;
+    p->skips_list = none || (v->index > 0 && !(o && is_list(o)));
+    if (none)
+        return index < 0 ? p->err->code : STATUS_OK;
+    if (p->skips_list)
+        return err_set(p->err, STATUS_INVALID, "%s takes one value, found a list", v->key);
+    if (!o)
+        return set_model(p, v->value);
+    if (o->type == OPT_CONFIG)
+        return err_set(p->err, STATUS_INVALID, "a file cannot name another");
+    return set_from(p, index, v->value, FROM_FILE);
+}
+
+static enum status take_file_value(void *arg, const struct file_value *v) {
+    struct parse *p = arg;
+    struct err inner = {0}, *outer = p->err;
+    p->err = &inner;
+    enum status status = v->wrong ? err_set(&inner, STATUS_INVALID, "%s", v->wrong) : set_from_file(p, v);
+    p->err = outer;
+    if (status == STATUS_OK)
+        return STATUS_OK;
+    err_set(outer, status, "--config %.150s line %d: %.220s", p->config->config_file, v->line, inner.msg);
+    return keep_problem(p);
 }
 
 // As browsers send it, so that it can be compared: scheme, host, port where it is not the usual one.
@@ -424,10 +427,17 @@ enum status config_parse(struct config *c, enum command command, int argc, char 
             status = set_option(&p, &options[i], options[i].preset);
     if (status == STATUS_OK)
         status = parse_argv(&p, argc, argv);
+    const char *model = status == STATUS_OK ? model_without_text(&p) : NULL;
+    if (model) {
+        err_set(err, STATUS_INVALID,
+                "%.200s is a MODEL, and no TEXT follows it; - reads the TEXT from standard input", model);
+        status = keep_problem(&p);
+    }
     if (status == STATUS_OK)
         status = parse_env(&p);
+    p.in_file = true;
     if (status == STATUS_OK && c->config_file && !c->help)
-        status = parse_file(&p, c->config_file);
+        status = config_file_read(c->config_file, take_file_value, &p, err);
     if (status == STATUS_OK && c->problems.len > 0)
         status = err_set(err, STATUS_INVALID, "%s", c->problems.items[0]);
     const char *collector = getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"); // OpenTelemetry's own name

@@ -4,6 +4,10 @@
 // the file; MODEL is QUIRE_MODEL and `model: PATH`. The command line wins over the environment, the environment
 // over the file, the file over the default. A variable that is empty counts as none, but for those of keys, which
 // STATUS_INVALID refuses.
+//
+// Of a flag that is repeatable a variable has the values between commas, and the file a list (config_file.h) or a line for
+// each. A variable of a key has one key, in which a comma is as good as any other character; files of keys have more.
+// llama-server splits its --api-key at commas, vLLM's VLLM_API_KEY is one key.
 #pragma once
 
 #include "config_fields.h"

@@ -129,9 +129,13 @@ void config_page(FILE *out) {
           "wins "
           "over the environment,\n"
           "the environment over the file, the file over the default. Sizes take K, M, G and T, powers of "
-          "1024. A "
-          "flag that is\n"
-          "repeatable has a line of the file for each value.\n",
+          "1024.\n\n"
+          "The file is a subset of YAML. A flag that is repeatable takes a list there, `[a, b]` or a line `- "
+          "a` "
+          "for each value below\n"
+          "its key, or several lines with that key; in the environment its values stand between commas, "
+          "`QUIRE_SERVED_MODEL_NAME=a,b`.\n"
+          "A variable of a key holds one key, commas and all: `--api-key-file` has more.\n",
           out);
     int last = -1;
     for (int i = 0; i < num_options; i++) {

@@ -124,6 +124,11 @@ ROWS = [
     (FOREIGN_FLAGS, '{"-np|--parallel", FOREIGN_OURS, "max-num-seqs", NULL}', '{"-np|--parallel", FOREIGN_OTHER, NULL, "--max-num-seqs N"}',
      "test_server_config"),  # what means the same is refused
     (FOREIGN_FLAGS, "return f->kind == FOREIGN_VALUE;", "return false;", "test_server_config"),  # a value that is left out becomes the model
+    ("server/process/config_file.c", "bool empty = f->open && f->num_items == 0;", "bool empty = false;", "test_server_config"),  # a key of --api-key alone opens the server
+    ("server/process/config_file.c", "skip_blanks(s + len);\n", "s + len;\n", "test_server_config"),  # blanks before the sign
+    ("server/process/config.c", "o->type == OPT_LIST ? set_list", "is_list(o) ? set_list", "test_server_config"),  # half a key opens the server
+    ("server/process/config.c", "if (v->index > 1 && p->skips_list)", "if (false)", "test_server_config"),  # a fault for each value of a list
+    ("server/process/config.c", "(p->names_model || access(only, F_OK) == 0", "(access(only, F_OK) == 0", "test_server_config"),  # the name of a model is tokenised
     ("server/process/config.c", "*p->err = (struct err){0};", ";", "test_server_config"),  # only the first problem is told
     ("server/process/model_name.c", "!strchr(line, '/')", "true", "test_server_names"),  # a commit that leads out of its repository
     ("server/process/model_name.c", "digest[7 + strspn(digest + 7, \"0123456789abcdef\")]", "false", "test_server_names"),  # a digest that leads anywhere

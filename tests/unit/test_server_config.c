@@ -297,6 +297,7 @@ TEST(model_of_the_environment) {
     } cases[] = {{CMD_SERVE, "--port 1", "env.gguf", 1}, {CMD_SERVE, "m", "m", 1},
                  {CMD_SERVE, "--model m", "m", 1},       {CMD_GENERATE, "-p x", "env.gguf", 1},
                  {CMD_TOKENIZE, "text", "env.gguf", 2},  {CMD_TOKENIZE, "m text", "m", 2},
+                 {CMD_TOKENIZE, "/ text", "/", 2},       {CMD_TOKENIZE, "-", "env.gguf", 2},
                  {CMD_CHAT, "", "env.gguf", 1},          {CMD_CHAT, "http://x", "http://x", 1},
                  {CMD_QUANTIZE, "in out q8_0", "in", 3}};
     setenv("QUIRE_MODEL", "env.gguf", 1);
@@ -316,6 +317,23 @@ TEST(model_of_the_environment) {
     parse(&p, CMD_SERVE, "");
     assert_int_equal(p.config.args.len, 0);
     drop(&p);
+    unsetenv("QUIRE_MODEL");
+}
+
+// A text that has been forgotten is not the model's path.
+TEST(model_without_text) {
+    static const char *const lines[] = {"m.gguf", "/", "--ids m.GGUF", "-m name"};
+    for (int env = 0; env < 2; env++) {
+        if (env)
+            setenv("QUIRE_MODEL", "env.gguf", 1);
+        for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
+            struct parsed p;
+            parse(&p, CMD_TOKENIZE, lines[i]);
+            assert_int_equal(p.status, STATUS_INVALID);
+            assert_non_null(strstr(p.err.msg, "no TEXT follows it"));
+            drop(&p);
+        }
+    }
     unsetenv("QUIRE_MODEL");
 }
 
@@ -347,7 +365,23 @@ TEST(bad_files) {
     static const struct {
         const char *text, *says;
     } cases[] = {
-        {"port: 1\nprot: 2\n", "line 2: --prot; did you mean --port?"},
+        {"port: 1\nprot: 2\n", "line 2: unknown key prot; did you mean port?"},
+        {"harp: 2\n", "line 1: unknown key harp"},
+        {"temp: 1\n", "line 1: --temp is no flag of Quire: each request says it"},
+        {"cache_type_k: q8_0\n", "line 1: --cache_type_k is no flag of Quire: --kv-cache-dtype TYPE"},
+        {"port: [1, 2]\n", "line 1: port takes one value, found a list"},
+        {"host:\n- a\n- b\n", "line 2: host takes one value, found a list"},
+        {"model: [a]\n", "model takes one value, found a list"},
+        {"- a\n", "line 1: expected a line `key:` above"},
+        {"port: 1\n- a\n", "line 2: expected a line `key:` above"},
+        {"api-key: [a, b\n", "line 1: expected a list"},
+        {"api-key: [a] b\n", "line 1: expected nothing behind the list"},
+        {"api-key: [a, , b]\n", "line 1: --api-key must not be empty"},
+        {"api-key: []\n", "line 1: --api-key must not be empty"},
+        {"api-key:\n", "line 1: --api-key must not be empty"},
+        {"api-key:\nport: 1\n", "line 1: --api-key must not be empty"},
+        {"api-key:\n- a\n-\n", "line 3: --api-key must not be empty"},
+        {"host: \"a\" b\n", "line 1: expected a value, with a quote"},
         {"port\n", "line 1: expected"},
         {"port: 99999\n", "line 1: --port"},
         {"config: x\n", "cannot name another"},
@@ -369,6 +403,89 @@ TEST(bad_files) {
         drop(&p);
         unlink(path);
     }
+}
+
+// Parses a serve command that names a file with this text.
+static void parse_file(struct parsed *p, const char *text) {
+    char path[] = "/tmp/quire-config-XXXXXX", line[128];
+    int fd = mkstemp(path);
+    assert_int_equal(write(fd, text, strlen(text)), strlen(text));
+    close(fd);
+    snprintf(line, sizeof line, "--config %s", path);
+    parse(p, CMD_SERVE, line);
+    unlink(path);
+}
+
+// As vLLM reads its own files: https://docs.vllm.ai/en/latest/configuration/serve_args.html
+TEST(lists_of_files) {
+    static const char *const files[] = {
+        "served-model-name: [a, \"b, c\"] # two\n",
+        "served_model_name: ['a','b, c',]\n",
+        "---\nserved-model-name:\n- a\n- 'b, c'\nport: 1\n",
+        "served-model-name: # two\n\n  # of them\n  - a # one\n  -   b, c\n",
+        "served-model-name: a\nserved-model-name: \"b, c\"\n",
+    };
+    struct parsed p;
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        parse_file(&p, files[i]);
+        if (p.status != STATUS_OK)
+            fail_msg("%s -> %s", files[i], p.err.msg);
+        assert_int_equal(p.config.served_names.len, 2);
+        assert_string_equal(p.config.served_names.items[0], "a");
+        assert_string_equal(p.config.served_names.items[1], "b, c");
+        drop(&p);
+    }
+    parse_file(&p, "override-generation-config: {\"top_k\": 3, \"stop\": []}\nchat-template: '[x]'\n");
+    assert_string_equal(p.config.override_generation_config, "{\"top_k\": 3, \"stop\": []}");
+    assert_string_equal(p.config.chat_template, "[x]");
+    drop(&p);
+}
+
+// Keys of others are answered as on the command line; each key once, whatever its list has.
+TEST(files_of_others) {
+    struct parsed p;
+    parse_file(&p, "model-path: m.gguf\ncontext_length: 4K\nenable-auto-tool-choice: true\n"
+                   "swap-space: 4\ndisable-radix-cache: true\n");
+    assert_int_equal(p.status, STATUS_OK);
+    assert_string_equal(p.config.args.items[0], "m.gguf");
+    assert_int_equal(p.config.max_model_len, 4096);
+    assert_false(p.config.prefix_caching);
+    assert_int_equal(p.config.notes.len, 2);
+    drop(&p);
+    parse_file(&p, "harp: [a, b]\ntemp:\n- 1\n- 2\nport:\n- 1\n- 2\nswap-space: [1, 2]\n");
+    assert_int_equal(p.config.problems.len, 3);
+    assert_int_equal(p.config.notes.len, 1);
+    drop(&p);
+    parse(&p, CMD_SERVE, "m --config /tmp");
+    assert_int_equal(p.status, STATUS_INVALID); // a folder has no lines
+    drop(&p);
+}
+
+// Commas part the values of a variable, but for keys.
+TEST(lists_of_the_environment) {
+    struct parsed p;
+    setenv("QUIRE_SERVED_MODEL_NAME", "a, b", 1);
+    setenv("QUIRE_API_KEY", "x,y", 1);
+    setenv("QUIRE_ADMIN_API_KEY", "x,y", 1);
+    parse(&p, CMD_SERVE, "m");
+    assert_int_equal(p.status, STATUS_OK);
+    assert_int_equal(p.config.served_names.len, 2);
+    assert_string_equal(p.config.served_names.items[0], "a");
+    assert_string_equal(p.config.served_names.items[1], "b");
+    assert_int_equal(p.config.api_keys.len, 1);
+    assert_string_equal(p.config.api_keys.items[0], "x,y");
+    assert_int_equal(p.config.admin_keys.len, 1);
+    drop(&p);
+    parse(&p, CMD_SERVE, "m --served-model-name z,y");
+    assert_int_equal(p.config.served_names.len, 1); // a flag has one value
+    drop(&p);
+    setenv("QUIRE_SERVED_MODEL_NAME", "a,", 1);
+    parse(&p, CMD_SERVE, "m");
+    assert_int_equal(p.status, STATUS_INVALID);
+    drop(&p);
+    unsetenv("QUIRE_SERVED_MODEL_NAME");
+    unsetenv("QUIRE_API_KEY");
+    unsetenv("QUIRE_ADMIN_API_KEY");
 }
 
 TEST(numbers) {

@@ -4,8 +4,14 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { TIMEOUT_MS = 10000, MAX_RESPONSE = 256 << 20 };
+
+bool server_is_named(const char *argument) {
+    struct client_url url;
+    return strstr(argument, "://") || (client_parse_url(argument, &url) && access(argument, F_OK) != 0);
+}
 
 bool server_url(const struct config *c, const char *named, struct client_url *url) {
     *url = (struct client_url){.path = ""};

@@ -3,12 +3,14 @@
 // Ctrl-C stops the answer only. Where standard input is no terminal each line is a message and answers are all that
 // standard output gets.
 #include "api/sampling_fields.h"
+#include "ask_server.h"
 #include "buf.h"
 #include "commands.h"
 #include "line_input.h"
 #include "log.h"
 #include "process/console.h"
 #include "talk.h"
+#include "terminal.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -34,6 +36,7 @@ struct chat_session {
     struct buf answer;
     enum talk_part part; // that was written last
     bool any;            // of this answer
+    bool styled;         // reasoning and numbers are dim
 };
 
 static json_t *all_messages(const struct chat_session *c) {
@@ -54,8 +57,10 @@ static void take_part(void *arg, enum talk_part part, const char *text, size_t l
         buf_add(&c->answer, text, len);
     if (part == TALK_REASONING && !c->in.tty)
         return;
-    if (changed && c->in.tty && (part == TALK_REASONING || (c->any && c->part == TALK_REASONING)))
-        fputs(part == TALK_REASONING ? "\033[2m" : "\033[0m\n", stdout);
+    if (changed && c->any && c->part == TALK_REASONING)
+        fputs(c->styled ? "\033[0m\n" : "\n", stdout);
+    if (changed && part == TALK_REASONING && c->styled)
+        fputs("\033[2m", stdout);
     if (part == TALK_CALL)
         fputs(c->any ? "\n[calls " : "[calls ", stdout);
     console_text(stdout, text, len);
@@ -68,7 +73,7 @@ static void take_part(void *arg, enum talk_part part, const char *text, size_t l
 
 static void print_result(const struct chat_session *c) {
     const struct talk_result *r = &c->last;
-    printf("\033[2m[");
+    fputs(c->styled ? "\033[2m[" : "[", stdout);
     if (r->output >= 0)
         printf("%lld tokens, ", (long long)r->output);
     if (r->prompt >= 0)
@@ -76,8 +81,8 @@ static void print_result(const struct chat_session *c) {
     printf("first after %.0f ms", r->first_ms);
     if (r->output > 1 && r->ms > r->first_ms)
         printf(", %.1f tokens/s", (double)(r->output - 1) * 1e3 / (r->ms - r->first_ms));
-    printf("%s%s]\033[0m\n", strcmp(r->finish, "stop") == 0 ? "" : ", ",
-           strcmp(r->finish, "stop") == 0 ? "" : r->finish);
+    printf("%s%s]%s\n", strcmp(r->finish, "stop") == 0 ? "" : ", ",
+           strcmp(r->finish, "stop") == 0 ? "" : r->finish, c->styled ? "\033[0m" : "");
 }
 
 // Answers the messages so far. False: there is no answer, and stderr has said why.
@@ -92,7 +97,7 @@ static bool answer(struct chat_session *c) {
     enum status status = c->talk->answer(c->talk, all, &sink, &stop, &c->last, &err);
     answering = 0;
     json_decref(all);
-    if (c->any && c->part == TALK_REASONING && c->in.tty)
+    if (c->any && c->part == TALK_REASONING && c->styled)
         fputs("\033[0m", stdout);
     if (c->any || status == STATUS_OK)
         putchar('\n');
@@ -128,15 +133,15 @@ static bool say(struct chat_session *c, const char *text, size_t len) {
 // ---- commands
 
 static const char help[] =
-    "/system [TEXT]   what the model is told first; without TEXT: nothing\n"
-    "/retry           another answer to the last message\n"
-    "/set [NAME VALUE] how answers are sampled: temperature, top_k, top_p, min_p, …\n"
-    "/tokens          how long the conversation is\n"
-    "/new             a new conversation\n"
-    "/save FILE       writes the conversation as JSON\n"
-    "/load FILE       goes on with one\n"
-    "/help            this text\n"
-    "/quit            ends, as ctrl-D does; ctrl-C stops an answer\n"
+    "/system [TEXT]     tells the model TEXT first; without TEXT, nothing\n"
+    "/retry             answers the last message again\n"
+    "/set [NAME VALUE]  sets how answers are sampled, such as temperature 0.7; alone, shows it\n"
+    "/tokens            counts the tokens of the conversation\n"
+    "/new               begins a new conversation\n"
+    "/save FILE         writes the conversation to FILE, as JSON\n"
+    "/load FILE         goes on with the conversation in FILE\n"
+    "/help              shows this list\n"
+    "/quit              ends, as /exit and ctrl-D do; ctrl-C stops an answer\n"
     "A line that ends in \\ goes on in the next; \"\"\" begins and ends several lines.\n";
 
 static bool count_tokens(struct chat_session *c) {
@@ -201,7 +206,7 @@ static bool load(struct chat_session *c, const char *path) {
 static bool retry(struct chat_session *c) {
     size_t n = json_array_size(c->messages);
     if (n == 0) {
-        complain("nothing has been said");
+        complain("there is nothing to answer again");
         return false;
     }
     json_t *last = json_incref(json_array_get(c->messages, n - 1));
@@ -241,7 +246,7 @@ static bool set_sampling(struct chat_session *c, char *rest) {
               sampling_read_defaults(&scratch, one, true, &e) &&
               json_object_update(c->talk->sampling, one) == 0;
     if (!ok)
-        complain("%s", e.status ? e.message : "/set wants a NAME and a number");
+        complain("%s", e.status ? e.message : "/set wants a NAME and a number, such as /set temperature 0.7");
     json_decref(value);
     json_decref(one);
     return ok;
@@ -290,7 +295,7 @@ static bool run_command(struct chat_session *c, char *line, bool *quit) {
     if (saves || strcmp(line, "/load") == 0)
         complain("%s wants a FILE", line);
     else
-        complain("no command '%.40s'; /help lists them", line);
+        complain("there is no command '%.40s'; /help lists them", line);
     return false;
 }
 
@@ -338,7 +343,7 @@ int cmd_chat(const struct config *config) {
         complain("give a MODEL or --url, not both");
         return EXIT_USAGE;
     }
-    if (named && strstr(named, "://"))
+    if (named && server_is_named(named))
         url = named;
     log_set_level(LOG_WARN); // a person reads here, not a log
     c.talk = url ? talk_open_url(config, url, &rc) : talk_open_local(config, &rc);
@@ -347,6 +352,7 @@ int cmd_chat(const struct config *config) {
     take_flags(c.talk->sampling, config);
     c.messages = json_array();
     line_input_open(&c.in);
+    c.styled = c.in.tty && terminal_styles(STDOUT_FILENO);
     sigaction(SIGINT, &action, NULL);
     if (config->system)
         c.system = strdup(config->system);

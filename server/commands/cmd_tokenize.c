@@ -1,4 +1,4 @@
-// quire tokenize [MODEL] [--ids] [--no-special] TEXT: id and piece per line, or the ids alone on one line.
+// quire tokenize [MODEL] [--ids] [--no-special] TEXT: id and text of a token per line, or the ids alone on one line.
 // TEXT `-`: stdin. --no-special neither adds special tokens nor reads them in the text.
 #include "buf.h"
 #include "commands.h"
@@ -10,6 +10,23 @@
 #include <stdio.h>
 #include <string.h>
 
+// In quotes, as in JSON but for bytes that are no text, or that a terminal obeys: \xNN.
+static void print_piece(const char *text, size_t len) {
+    struct buf b = {0};
+    for (size_t i = 0, n; i < len; i += n) {
+        const unsigned char *s = (const unsigned char *)text + i;
+        size_t bad, whole = utf8_sequence(s, len - i, &bad);
+        bool control = whole == 2 && s[0] == 0xc2 && s[1] < 0xa0;
+        n = whole && !control ? whole : 1;
+        if (whole && !control)
+            json_escape(&b, text + i, n);
+        else
+            buf_fmt(&b, "\\x%02x", s[0]);
+    }
+    printf("\"%.*s\"\n", (int)b.len, b.data ? b.data : "");
+    buf_free(&b);
+}
+
 static void print_ids(const struct tokenizer *t, const struct token_buf *ids, bool only_ids) {
     for (size_t i = 0; i < ids->len; i++) {
         if (only_ids) {
@@ -17,11 +34,9 @@ static void print_ids(const struct tokenizer *t, const struct token_buf *ids, bo
             continue;
         }
         size_t len;
-        const char *name = tokenizer_name(t, ids->ids[i], &len);
-        struct buf b = {0};
-        json_quote(&b, name, len);
-        printf("%d %.*s\n", ids->ids[i], (int)b.len, b.data ? b.data : "");
-        buf_free(&b);
+        const char *text = tokenizer_bytes(t, ids->ids[i], true, &len);
+        printf("%d ", ids->ids[i]);
+        print_piece(text, len);
     }
     if (only_ids)
         putchar('\n');

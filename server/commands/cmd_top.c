@@ -1,8 +1,11 @@
-// quire top [URL]: what a running server does, once a second: its queue, its requests, its pages. --once prints it a single
-// time, without a terminal's control codes.
+// quire top [URL]: what a running server does, once a second: its queue, its requests, its pages. q, Esc and ctrl-C end it. --once prints it a
+// single time, without a terminal's control codes.
 #include "ask_server.h"
+#include "buf.h"
+#include "clock.h"
 #include "commands.h"
 #include "process/console.h"
+#include "terminal.h"
 
 #include <jansson.h>
 #include <poll.h>
@@ -10,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <termios.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -22,10 +26,12 @@ static void on_signal(int number) {
     stop = 1;
 }
 
+// A picture line by line; a line is cut to the screen, because one that wraps would move all below it.
 struct screen {
     int width, height; // height 0: as many lines as there are
     bool ansi;
     int lines;
+    struct buf line; // the one being written
 };
 
 static enum status ask(const struct config *c, const struct client_url *url, json_t **out, struct err *err) {
@@ -46,8 +52,14 @@ static const char *string(const json_t *o, const char *name) {
 // ---- drawing
 
 static void end_line(struct screen *s) {
-    fputs(s->ansi ? "\033[K\n" : "\n", stdout);
-    s->lines++;
+    if (!s->height || s->lines < s->height - 1) {
+        if (s->ansi)
+            fputs("\033[K", stdout);
+        console_line(stdout, s->line.data ? s->line.data : "", s->line.len, s->width);
+        putchar('\n');
+        s->lines++;
+    }
+    s->line.len = 0;
 }
 
 static int digit64(char c) {
@@ -81,12 +93,11 @@ static void draw_pool(struct screen *s, const json_t *pages) {
             active += state == 2;
             used += state > 0;
         }
-        fputs(2 * active >= end - at ? "█"
-              : active               ? "▓"
-              : 2 * used >= end - at ? "▒"
-              : used                 ? "░"
-                                     : "·",
-              stdout);
+        buf_str(&s->line, 2 * active >= end - at ? "█"
+                          : active               ? "▓"
+                          : 2 * used >= end - at ? "▒"
+                          : used                 ? "░"
+                                                 : "·");
         if (++column == (size_t)s->width) {
             end_line(s);
             column = 0;
@@ -94,7 +105,8 @@ static void draw_pool(struct screen *s, const json_t *pages) {
             end_line(s);
         }
     }
-    printf("█ active ▓ partly ▒ cached ░ partly · free; a cell is %zu page%s", per, per == 1 ? "" : "s");
+    buf_fmt(&s->line, "█ active ▓ partly ▒ cached ░ partly · free; a cell is %zu page%s", per,
+            per == 1 ? "" : "s");
     end_line(s);
 }
 
@@ -105,12 +117,10 @@ static void draw_request(struct screen *s, const json_t *r) {
         snprintf(id, sizeof id, "%.20s", name);
     else
         snprintf(id, sizeof id, "#%lld", (long long)integer(r, "id"));
-    char line[200];
-    snprintf(line, sizeof line, "%-20s %-9s %8.1f %8lld %8lld %8lld %8.1f %7lld", id, string(r, "state"),
-             number(r, "age_s"), (long long)integer(r, "prompt_tokens"),
-             (long long)integer(r, "cached_tokens"), (long long)integer(r, "generated_tokens"),
-             number(r, "tokens_per_s"), (long long)integer(r, "pages"));
-    console_text(stdout, line, strlen(line) < (size_t)s->width ? strlen(line) : (size_t)s->width);
+    buf_fmt(&s->line, "%-20s %-9s %8.1f %8lld %8lld %8lld %8.1f %7lld", id, string(r, "state"),
+            number(r, "age_s"), (long long)integer(r, "prompt_tokens"),
+            (long long)integer(r, "cached_tokens"), (long long)integer(r, "generated_tokens"),
+            number(r, "tokens_per_s"), (long long)integer(r, "pages"));
     end_line(s);
 }
 
@@ -125,34 +135,31 @@ static void draw(struct screen *s, const json_t *e) {
         cached += integer(g, "cached");
     }
     s->lines = 0;
-    console_text(stdout, string(e, "model"), strlen(string(e, "model")));
-    printf("  up %lld s", (long long)integer(e, "uptime_s"));
+    buf_fmt(&s->line, "%s  up %lld s", string(e, "model"), (long long)integer(e, "uptime_s"));
     end_line(s);
-    printf("running %lld of %lld  waiting %lld  deferred %lld", (long long)integer(queue, "running"),
-           (long long)integer(limits, "max_num_seqs"), (long long)integer(queue, "waiting"),
-           (long long)integer(queue, "deferred"));
+    buf_fmt(&s->line, "running %lld of %lld  waiting %lld  deferred %lld",
+            (long long)integer(queue, "running"), (long long)integer(limits, "max_num_seqs"),
+            (long long)integer(queue, "waiting"), (long long)integer(queue, "deferred"));
     end_line(s);
-    printf("tokens/s: output %.1f  prompt %.1f  steps/s %.1f", number(rates, "generated_tokens_per_s"),
-           number(rates, "prompt_tokens_per_s"), number(rates, "steps_per_s"));
+    buf_fmt(&s->line, "tokens/s: output %.1f  prompt %.1f  steps/s %.1f",
+            number(rates, "generated_tokens_per_s"), number(rates, "prompt_tokens_per_s"),
+            number(rates, "steps_per_s"));
     end_line(s);
-    printf("pages %lld of %lld tokens: active %lld  cached %lld  free %lld  evicted %lld",
-           (long long)integer(limits, "pages"), (long long)integer(limits, "page_tokens"), (long long)active,
-           (long long)cached, (long long)integer(e, "free_pages"), (long long)integer(totals, "evictions"));
+    buf_fmt(&s->line, "pages %lld of %lld tokens: active %lld  cached %lld  free %lld  evicted %lld",
+            (long long)integer(limits, "pages"), (long long)integer(limits, "page_tokens"), (long long)active,
+            (long long)cached, (long long)integer(e, "free_pages"), (long long)integer(totals, "evictions"));
     end_line(s);
-    printf("prefix hits %.1f %%  preemptions %lld",
-           queries ? 100 * (double)integer(totals, "prefix_hits") / (double)queries : 0,
-           (long long)integer(totals, "preemptions"));
+    buf_fmt(&s->line, "prefix hits %.1f %%  preemptions %lld",
+            queries ? 100 * (double)integer(totals, "prefix_hits") / (double)queries : 0,
+            (long long)integer(totals, "preemptions"));
     end_line(s);
     draw_pool(s, pages);
     end_line(s);
-    printf("%-20s %-9s %8s %8s %8s %8s %8s %7s", "request", "state", "age s", "prompt", "cached", "output",
-           "tokens/s", "pages");
+    buf_fmt(&s->line, "%-20s %-9s %8s %8s %8s %8s %8s %7s", "request", "state", "age s", "prompt", "cached",
+            "output", "tokens/s", "pages");
     end_line(s);
-    json_array_foreach(requests, i, r) {
-        if (s->height && s->lines >= s->height - 1)
-            break;
-        draw_request(s, r);
-    }
+    json_array_foreach(requests, i, r) { draw_request(s, r); }
+    buf_free(&s->line);
     if (s->ansi)
         fputs("\033[J", stdout);
     fflush(stdout);
@@ -161,15 +168,32 @@ static void draw(struct screen *s, const json_t *e) {
 static void measure_screen(struct screen *s) {
     struct winsize w;
     *s = (struct screen){.width = PLAIN_WIDTH, .ansi = true};
-    if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &w) == 0 && w.ws_col >= 20 && w.ws_row >= 5) {
+    if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &w) == 0 && w.ws_col > 0 && w.ws_row > 1) {
         s->width = w.ws_col;
         s->height = w.ws_row;
+    }
+}
+
+// Waits, and reads keys meanwhile: q, Esc and an end of input set stop, as a signal does.
+static void wait_for_key(void) {
+    struct pollfd in = {.fd = STDIN_FILENO, .events = POLLIN};
+    int64_t left, end = clock_now_ns() / 1000000 + INTERVAL_MS;
+    while (!stop && (left = end - clock_now_ns() / 1000000) > 0) {
+        char keys[64];
+        if (poll(&in, 1, (int)left) <= 0)
+            continue;
+        ssize_t n = read(STDIN_FILENO, keys, sizeof keys);
+        bool escape = n == 1 && keys[0] == '\033'; // alone: more bytes are an arrow or the like
+        if (n <= 0 || escape || memchr(keys, 'q', (size_t)n) || memchr(keys, 'Q', (size_t)n))
+            stop = 1;
     }
 }
 
 static int watch(const struct config *c, const struct client_url *url) {
     // SA_RESTART: a write to a slow terminal goes on; poll() ends all the same
     struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
+    struct termios usual, quiet;
+    bool keys = tcgetattr(STDIN_FILENO, &usual) == 0;
     struct screen s;
     struct err err = {0};
     json_t *e;
@@ -178,6 +202,11 @@ static int watch(const struct config *c, const struct client_url *url) {
         sigaction(SIGINT, &action, NULL);
         sigaction(SIGTERM, &action, NULL);
         fputs("\033[?1049h\033[?25l", stdout); // another screen, no cursor
+        if (keys) {                            // that come one by one, unseen; ctrl-C stays a signal
+            quiet = usual;
+            quiet.c_lflag &= ~(tcflag_t)(ICANON | ECHO);
+            tcsetattr(STDIN_FILENO, TCSANOW, &quiet);
+        }
     }
     bool begun = status == STATUS_OK;
     while (status == STATUS_OK && !stop) {
@@ -186,11 +215,16 @@ static int watch(const struct config *c, const struct client_url *url) {
         draw(&s, e);
         json_decref(e);
         e = NULL;
-        poll(NULL, 0, INTERVAL_MS); // a signal ends it
+        if (keys)
+            wait_for_key();
+        else
+            poll(NULL, 0, INTERVAL_MS); // a signal ends it
         if (!stop)
             status = ask(c, url, &e, &err);
     }
     json_decref(e);
+    if (begun && keys)
+        tcsetattr(STDIN_FILENO, TCSANOW, &usual);
     if (begun)
         fputs("\033[?25h\033[?1049l", stdout);
     fflush(stdout);
@@ -205,10 +239,10 @@ int cmd_top(const struct config *c) {
     struct err err = {0};
     json_t *e;
     if (c->args.len > 1 || !server_url(c, c->args.len == 1 ? c->args.items[0] : NULL, &url)) {
-        complain("usage: quire top [http://HOST[:PORT]] [--once]");
+        complain("usage: quire top [[http://]HOST:PORT] [--once]");
         return EXIT_USAGE;
     }
-    if (!c->once && isatty(STDOUT_FILENO))
+    if (!c->once && terminal_draws(STDOUT_FILENO))
         return watch(c, &url);
     if (ask(c, &url, &e, &err) != STATUS_OK) {
         complain("%s", err.msg);

@@ -1,5 +1,6 @@
 #include "quire_main.h"
 
+#include "ask_server.h"
 #include "build_id.h"
 #include "commands.h"
 #include "local.h"
@@ -85,7 +86,7 @@ static enum status find_model(struct config *c, int num_args, struct err *err) {
     if (num_args < 0 || c->url || c->args.len <= (size_t)num_args)
         return STATUS_OK;
     const char *model = c->args.items[0];
-    bool is_server = c->command == CMD_CHAT && strstr(model, "://");
+    bool is_server = c->command == CMD_CHAT && server_is_named(model);
     if (is_server || access(model, F_OK) == 0 || !model_name_is(model))
         return STATUS_OK;
     enum status status = model_name_find(model, path, sizeof path, err);

@@ -22,12 +22,11 @@ static bool copy_part(char *to, size_t size, const char *from, size_t len) {
 
 bool client_parse_url(const char *url, struct client_url *t) {
     static const char scheme[] = "http://";
-    if (strncmp(url, scheme, strlen(scheme)) != 0)
-        return false;
+    bool has_scheme = strncmp(url, scheme, strlen(scheme)) == 0;
     for (const char *s = url; *s; s++)
         if ((unsigned char)*s <= ' ' || *s == 0x7f || *s == '@' || *s == '#')
             return false;
-    const char *host = url + strlen(scheme), *path = host + strcspn(host, "/?"), *end;
+    const char *host = url + (has_scheme ? strlen(scheme) : 0), *path = host + strcspn(host, "/?"), *end;
     if (*path == '?' || (*path && path[1] && !copy_part(t->path, sizeof t->path, path, strlen(path))))
         return false;
     if (*host == '[') {
@@ -42,7 +41,7 @@ bool client_parse_url(const char *url, struct client_url *t) {
             return false;
     }
     if (end == path)
-        return copy_part(t->port, sizeof t->port, "80", 2);
+        return has_scheme && copy_part(t->port, sizeof t->port, "80", 2);
     size_t digits = strspn(end + 1, "0123456789");
     return *end == ':' && end + 1 + digits == path && digits <= 5 &&
            copy_part(t->port, sizeof t->port, end + 1, digits);
@@ -145,7 +144,9 @@ static enum status fail(struct err *err, const struct client_url *url) {
     if (errno == ECANCELED)
         return err_set(err, STATUS_CANCELLED, "stopped");
     return err_set(err, STATUS_IO, "%s port %s: %s", url->host, url->port,
-                   errno == EPROTO ? "the response is not HTTP/1" : strerror(errno));
+                   errno == EPROTO         ? "the response is not HTTP/1"
+                   : errno == ECONNREFUSED ? "no server listens there (Connection refused)"
+                                           : strerror(errno));
 }
 
 enum status client_open(struct http_client *c, const struct client_url *url,

@@ -14,7 +14,7 @@ struct client_url {
     char host[256], port[8], path[1024];
 };
 
-// Reads http://HOST[:PORT][/PATH], HOST perhaps [IPv6]. What is missing stays as it was, but for the port: 80.
+// Reads http://HOST[:PORT][/PATH] or HOST:PORT[/PATH], HOST perhaps [IPv6]. What is missing stays as it was, but for the port: 80.
 bool client_parse_url(const char *url, struct client_url *out);
 
 struct client_request {

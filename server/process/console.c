@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
+#include <utf8proc.h>
 
 static bool has_bar; // stands on the last line of the terminal
 
@@ -75,6 +76,21 @@ void console_text(FILE *out, const char *text, size_t len) {
     struct buf b = {0};
     add_printable(&b, text, len, "\n\t");
     fwrite(b.data, 1, b.len, out);
+    buf_free(&b);
+}
+
+void console_line(FILE *out, const char *text, size_t len, int columns) {
+    struct buf b = {0};
+    size_t end = 0, n, bad;
+    add_printable(&b, text, len, "");
+    for (; end < b.len && (n = utf8_sequence((const unsigned char *)b.data + end, b.len - end, &bad)) > 0;
+         end += n) {
+        utf8proc_int32_t c;
+        utf8proc_iterate((const utf8proc_uint8_t *)b.data + end, (utf8proc_ssize_t)n, &c);
+        if ((columns -= utf8proc_charwidth(c)) < 0)
+            break;
+    }
+    fwrite(b.data, 1, end, out);
     buf_free(&b);
 }
 

@@ -84,7 +84,7 @@ def test_silence_ends(stub):
 
 
 @pytest.mark.parametrize(
-    "url", ["localhost:8000", "https://localhost", "http://", "http://h:", "http://h:x", "http://h:123456", "http://a@h",
+    "url", ["localhost", "localhost:x", "https://localhost", "http://", "http://h:", "http://h:x", "http://h:123456", "http://a@h",
             "http://h/ x", "http://h/\r\nX: y", "http://[::1", "http://[]", "http://h:1x/", "http://" + "h" * 300,
             "http://h/" + "p" * 2000, "http://h?x"],
 )  # fmt: skip

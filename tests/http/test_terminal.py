@@ -1,7 +1,8 @@
-"""quire chat and quire top: on a terminal (a pty), in a pipe, against the model in the process and against a server."""
+"""quire chat, top, tokenize: on a terminal (a pty), in a pipe, against the model in the process and against a server."""
 
 import base64
 import contextlib
+import fcntl
 import json
 import os
 import pty
@@ -9,11 +10,15 @@ import re
 import select
 import signal
 import socket
+import struct
+import subprocess
+import termios
 import threading
 from pathlib import Path
 
 import pytest
 
+from goldens import data
 from process import BINARY, SLOW, environment, run
 from wire import wait_for
 
@@ -32,8 +37,6 @@ def said(server, *messages):
 
 def chat(lines, *flags, env=None):
     """A conversation through a pipe."""
-    import subprocess
-
     return subprocess.run(
         [str(BINARY), "chat", *map(str, flags)], input="".join(line + "\n" for line in lines), capture_output=True, timeout=120,
         env=environment(env), text=True,
@@ -43,9 +46,11 @@ def chat(lines, *flags, env=None):
 class Terminal:
     """A program on a terminal of its own."""
 
-    def __init__(self, *arguments, env=None):
+    def __init__(self, *arguments, env=None, size=None):
         self.pid, self.fd = pty.fork()
         if self.pid == 0:
+            if size:
+                fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", *size, 0, 0))
             os.environ.clear()
             os.environ.update(environment({"TERM": "xterm", "LC_ALL": "C.UTF-8"} | (env or {})))
             os.execv(str(BINARY), [str(BINARY), *map(str, arguments)])
@@ -192,7 +197,7 @@ def test_what_fails(tiny, tmp_path):
     assert long.returncode == 1 and "tokens" in long.stderr and long.stdout == said(tiny, user(WHO)) + "\n"
     same = chat(["word " * 3000, WHO], "--temperature", "0", "--url", tiny.url)
     assert same.returncode == 1 and "tokens" in same.stderr and same.stdout == said(tiny, user(WHO)) + "\n"
-    for flags in (["--url", "ftp://x"], ["ftp://x"], ["--url", tiny.url, "model.gguf"]):
+    for flags in (["--url", "ftp://x"], ["ftp://x"], ["--url", tiny.url, "model.gguf"], ["--url", "localhost"], ["--url", "a:1x"]):
         assert chat([WHO], *flags).returncode == 2
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
@@ -389,6 +394,95 @@ def test_top_on_a_terminal(tiny, terminal):
     t.type("\x03")
     t.until("\x1b[?1049l")
     assert t.end() == 0, t.text
+
+
+@pytest.mark.parametrize("key", ["q", "Q", "\x1b"])
+def test_a_key_ends_top(tiny, terminal, key):
+    """No other key does, none is echoed, and the terminal is afterwards as it was."""
+    t = terminal("top", tiny.url)
+    was = termios.tcgetattr(t.fd)
+    t.until("running 0 of")
+    t.type("x\x1b[A")  # an arrow begins with Esc
+    t.until("\x1b[H")
+    t.until("running 0 of")
+    t.type(key)
+    before = t.until("\x1b[?1049l")
+    assert "x" not in re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", before).split("prefix hits")[0].split("\n")[0]
+    assert termios.tcgetattr(t.fd) == was
+    assert t.end() == 0
+
+
+@pytest.mark.parametrize("size", [(24, 40), (6, 20), (2, 1)])
+def test_top_on_a_small_terminal(tiny, terminal, size):
+    """Lines are cut to the columns, and as few as the rows below the cursor."""
+    rows, columns = size
+    t = terminal("top", tiny.url, size=size)
+    t.until("\x1b[H")
+    picture = t.until("\x1b[J")
+    lines = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", picture).split("\r\n")
+    assert len(lines) <= rows and max(map(len, lines)) == columns, lines
+    t.type("q")
+    assert t.end() == 0
+
+
+def test_top_on_a_dumb_terminal(tiny, terminal):
+    t = terminal("top", tiny.url, env=DOWN)
+    assert t.end() == 0 and "running 0 of" in t.text and "\x1b" not in t.text
+
+
+STYLE = re.compile(r"\x1b\[[0-9;]*m")
+
+
+def test_no_color(tiny, terminal):
+    """Nothing is coloured or dim; an empty NO_COLOR is none (https://no-color.org)."""
+    for value, plain in (("1", True), ("0", True), ("", False)):
+        for to in ([], [tiny.url]):  # with the bar of loading
+            t = terminal("chat", "--temperature", "0", *to, env={"NO_COLOR": value})
+            t.until("> ")
+            t.type(WHO + "\n")
+            shown = t.until("tokens/s]") + t.until("> ")
+            assert (STYLE.search(shown) is None) == plain, shown
+            t.type("/quit\n")
+            assert t.end() == 0
+        t = terminal("top", tiny.url, env={"NO_COLOR": value})
+        assert STYLE.search(t.until("request")) is None
+        t.type("q")
+        assert t.end() == 0
+
+
+def test_addresses(tiny):
+    """HOST:PORT is a server where no file has that name."""
+    host, port = tiny.address
+    address = f"{host}:{port}"
+    assert run("health", address).returncode == run("top", address).returncode == run("top", "--url", address).returncode == 0
+    assert run("health", address + "/livez").returncode == 0
+    for to in ([address], [address + "/v1"], ["--url", address]):
+        assert chat(["/set"], *to).stdout == SHOWN + "\n"
+    for wrong in ("localhost", "localhost:", ":8000", "localhost:8000x", "localhost:123456", "https://localhost:8000"):
+        assert run("health", wrong).returncode == 2, wrong
+
+
+# ---- tokenize
+
+
+def test_pieces():
+    """The text of each token, not the vocabulary's name for it; a part of a character as its bytes."""
+    gpt2 = data("tokenizers/ggml-vocab/ggml-vocab-gpt-2.gguf")
+    got = run("tokenize", gpt2, 'Hello world\n "é" 😀')
+    assert got.stdout.splitlines()[:3] == ['15496 "Hello"', '995 " world"', '198 "\\n"'], got  # ids of OpenAI's tokenizer
+    pieces = [line.split(" ", 1)[1][1:-1] for line in got.stdout.splitlines()]
+    assert r'\"' in "".join(pieces) and "é" in "".join(pieces)
+    emoji = re.findall(r"\\x([0-9a-f]{2})", "".join(pieces))
+    assert bytes.fromhex("".join(emoji)) == "😀".encode()[-len(emoji):] and emoji
+    control = run("tokenize", gpt2, "a\u009b\x7f").stdout
+    assert all(c == "\n" or c.isprintable() for c in control), control
+
+
+def test_forgotten_text(tmp_path):
+    (tmp_path / "m").mkdir()
+    for model in (tmp_path / "m", "x.gguf"):
+        got = run("tokenize", model)
+        assert got.returncode == 2 and "no TEXT follows it" in got.stderr and got.stdout == ""
 
 
 def test_top_usage(tiny):

@@ -111,7 +111,7 @@ static void *send_spans(void *arg) {
 
 static bool parse_url(struct client_url *out, const char *url) {
     *out = (struct client_url){.path = "/v1/traces"};
-    return strncmp(url, "http", 4) == 0 && client_parse_url(url, out); // an address alone is that of gRPC
+    return strncmp(url, "http://", 7) == 0 && client_parse_url(url, out); // an address alone is that of gRPC
 }
 
 bool otlp_url_ok(const char *url) {

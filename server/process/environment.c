@@ -11,37 +11,14 @@ enum { PREFIX_LEN = sizeof PREFIX - 1 };
 
 // Read elsewhere than config.c: by the engine, by what loads it, by tests, scripts and builds. One that ends in _ stands
 // for all that begin so.
-static const char *const others[] = {"CUDA_MODULE",
-                                     "CUDA_GRAPHS",
-                                     "CUDA_WGMMA",
-                                     "CUDA_W8A8",
-                                     "CUDA_OVERLAP",
-                                     "CUDA_TWO_SHOTS",
-                                     "CUDA_SHARE_DEVICE",
-                                     "CUDA_ARCHS",
-                                     "MPI_MODULE",
-                                     "MPI_FOLDER",
-                                     "EMULATED_",
-                                     "TEST_DATA",
-                                     "REQUIRE_DATA",
-                                     "REQUIRE_NVCC",
-                                     "NVCC",
-                                     "BINARY",
-                                     "SLOW",
-                                     "DISCONNECTS",
-                                     "CASE",
-                                     "RUN",
-                                     "LEAVE_OUT",
-                                     "VOCABULARIES",
-                                     "BABYLLAMA_GGUF",
-                                     "TINY_F32_GGUF",
-                                     "SIM_",
-                                     "PEERS_",
-                                     "SANITIZE",
-                                     "RESTART_PAUSE",
-                                     "CHROMIUM",
-                                     "VENV",
-                                     "WRITE"};
+static const char *const others[] = {"CUDA",          "CUDA_MODULE",  "CUDA_GRAPHS",    "CUDA_WGMMA",
+                                     "CUDA_W8A8",     "CUDA_OVERLAP", "CUDA_TWO_SHOTS", "CUDA_SHARE_DEVICE",
+                                     "CUDA_ARCHS",    "MPI_MODULE",   "MPI_FOLDER",     "EMULATED_",
+                                     "TEST_DATA",     "REQUIRE_DATA", "REQUIRE_NVCC",   "NVCC",
+                                     "BINARY",        "SLOW",         "DISCONNECTS",    "CASE",
+                                     "RUN",           "LEAVE_OUT",    "VOCABULARIES",   "BABYLLAMA_GGUF",
+                                     "TINY_F32_GGUF", "SIM_",         "PEERS_",         "SANITIZE",
+                                     "RESTART_PAUSE", "CHROMIUM",     "VENV",           "WRITE"};
 enum { NUM_OTHERS = sizeof others / sizeof *others };
 
 static bool is_other(const char *name) {

@@ -1,5 +1,6 @@
 """Fixtures: one server shared by most tests, and a way to start others with flags."""
 
+import collections
 import os
 import resource
 import subprocess
@@ -27,6 +28,18 @@ def pytest_collection_modifyitems(config, items):
     for item in items:
         if item.get_closest_marker("slow"):
             item.add_marker(pytest.mark.skip(reason="slow: --slow or QUIRE_SLOW=1 runs it"))
+
+
+def pytest_terminal_summary(terminalreporter):
+    """One line at the end: how many tests did not run, and why."""
+    reasons = collections.Counter()
+    for report in terminalreporter.stats.get("skipped", []):
+        why = report.longrepr[2] if isinstance(report.longrepr, tuple) else ""
+        reasons["without the test data (CONTRIBUTING.md)" if goldens.NO_DATA in why
+                else "slow (--slow runs them)" if "QUIRE_SLOW" in why
+                else "for reasons of their own (-rs tells them)"] += 1  # fmt: skip
+    if reasons:
+        terminalreporter.write_line("left out: " + ", ".join(f"{n} {why}" for why, n in sorted(reasons.items())))
 
 
 @pytest.fixture(scope="session", autouse=True)

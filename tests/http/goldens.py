@@ -17,11 +17,14 @@ def data_root():
     return Path(os.environ.get("QUIRE_TEST_DATA") or ROOT / "../shared/data").resolve()
 
 
+NO_DATA = "no test data"
+
+
 def data(name):
     """Path of a file or folder of the test data. Without it: skip, or fail where QUIRE_REQUIRE_DATA is set."""
     path = data_root() / name
     if not path.exists():
-        reason = f"no test data: {path} (set QUIRE_TEST_DATA)"
+        reason = f"{NO_DATA}: {path} (set QUIRE_TEST_DATA)"
         if os.environ.get("QUIRE_REQUIRE_DATA"):
             pytest.fail(reason)
         pytest.skip(reason)

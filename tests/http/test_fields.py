@@ -92,6 +92,7 @@ def tabled():
         num += 1
         places = places.replace("ALL", "C | CHATS").replace("CHATS", "CHAT | RESPONSES")
         for place in re.sub(r"\bOLLAMA\b", "OLLAMA_CHAT | OLLAMA_GENERATE", places).split(" | "):
+            assert place in short, f"{place}, a place of {name!r}: what docs/api.md calls it is not in tabled() yet"
             assert (name, short[place]) not in rows, f"{name} twice"
             rows[name, short[place]] = (fate, literal(word) if word else None, json.loads(f"[{literal(values)}]"))
     assert num == len(re.findall(r"^    [A-Z]+\(", text, re.M)), "rows of another form"

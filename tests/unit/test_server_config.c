@@ -144,6 +144,7 @@ TEST(bad_flags) {
         {"m --max-num-seqs 64 --max-num-batched-tokens 32", "at least --max-num-seqs"},
         {"m --num-kv-blocks 4 --kv-cache-memory 4M", "not both"},
         {"m --metrics-namespace a:b", "letters"},
+        {"m --otlp-traces-endpoint localhost:4317", "expected http://"}, // as gRPC has it
         {"m --config /nowhere/x", "/nowhere/x"},
         {"m --prompt x", "unknown flag --prompt"}, // of another command
     };

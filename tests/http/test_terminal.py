@@ -402,7 +402,7 @@ def test_a_key_ends_top(tiny, terminal, key):
     t = terminal("top", tiny.url)
     was = termios.tcgetattr(t.fd)
     t.until("running 0 of")
-    t.type("x\x1b[A")  # an arrow begins with Esc
+    t.type("\x1b[Ax")  # an arrow begins with Esc
     t.until("\x1b[H")
     t.until("running 0 of")
     t.type(key)

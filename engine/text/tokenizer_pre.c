@@ -19,7 +19,7 @@ static const char *const behaviors[] = {"Isolated",           "Kept",           
                                         "MergedWithPrevious", "MergedWithNext", "Contiguous"};
 
 struct cut {
-    enum { SPLIT, SPACE_BEFORE, METASPACE, THREES } kind;
+    enum { SPLIT, SPACE_BEFORE, METASPACE, THREES, BYTE_DIGITS, BYTE_THREES } kind;
     enum behavior behavior;                 // of SPLIT
     enum { NEVER, ALWAYS, FIRST } prefixes; // of METASPACE
     bool joined;                            // of THREES
@@ -94,6 +94,11 @@ static int add_cut(struct pretokenizer *p, const struct text_view *words, int nu
     bool known = p->num < MAX_CUTS;
     if (known && same(words[0], "SpaceBefore")) {
         c->kind = SPACE_BEFORE;
+        p->num++;
+        return 1;
+    }
+    if (known && (same(words[0], "ByteDigits") || same(words[0], "ByteThrees"))) {
+        c->kind = same(words[0], "ByteDigits") ? BYTE_DIGITS : BYTE_THREES;
         p->num++;
         return 1;
     }
@@ -274,6 +279,40 @@ static enum status cut_threes(const struct cutter *c, int cut, struct text_view 
     return st ? st : give_word(&s, at, text.len);
 }
 
+// Whether the character that a vocabulary spells the byte as is a number: ², ³, ¹, ¼, ½ and ¾ beside the digits.
+static bool is_byte_number(char byte) {
+    return (byte >= '0' && byte <= '9') || (byte && strchr("\xb2\xb3\xb9\xbc\xbd\xbe", byte));
+}
+
+// Runs of bytes that are numbers, and of those that are not: these may begin and end inside a character.
+static enum status cut_byte_digits(const struct cutter *c, int cut, struct text_view text) {
+    enum status st = STATUS_OK;
+    for (size_t i = 0, n; i < text.len && !st; i += n) {
+        bool number = is_byte_number(text.data[i]);
+        for (n = 1; i + n < text.len && is_byte_number(text.data[i + n]) == number;)
+            n++;
+        st = cut_words(c, cut + 1, (struct text_view){text.data + i, n});
+    }
+    return st;
+}
+
+// Three digits each, from the first on.
+static enum status cut_byte_threes(const struct cutter *c, int cut, struct text_view text) {
+    const struct splitter s = {.c = c, .cut = cut, .text = text.data};
+    enum status st = STATUS_OK;
+    size_t at = 0, digits = 0; // words before `at` have been given; digits before i
+    for (size_t i = 0; i < text.len && !st; i++) {
+        digits = text.data[i] >= '0' && text.data[i] <= '9' ? digits + 1 : 0;
+        if (digits < 3)
+            continue;
+        st = give_word(&s, at, i - 2);
+        at = i + 1;
+        digits = 0;
+        st = st ? st : give_word(&s, i - 2, at);
+    }
+    return st ? st : give_word(&s, at, text.len);
+}
+
 // Spaces become U+2581, or one stands before the text.
 static enum status change_spaces(const struct cutter *c, int cut, struct text_view text) {
     const struct cut *k = &c->p->cuts[cut];
@@ -308,6 +347,8 @@ static enum status cut_words(const struct cutter *c, int cut, struct text_view t
     switch (c->p->cuts[cut].kind) {
     case SPLIT: return split(c, cut, text);
     case THREES: return cut_threes(c, cut, text);
+    case BYTE_DIGITS: return cut_byte_digits(c, cut, text);
+    case BYTE_THREES: return cut_byte_threes(c, cut, text);
     default: return change_spaces(c, cut, text);
     }
 }

@@ -18,6 +18,9 @@ struct pretokenizer *pretokenizer_open(const struct model_file *f, struct err *e
 //   SpaceBefore                 a space before what does not begin with one
 //   Metaspace PREFIX            spaces as U+2581; one before what does not begin with one: never, always, or first where
 //                               nothing came before it
+//   ByteDigits                  runs of numbers, and of others, among the characters that stand for bytes
+//   ByteThrees                  three digits each, from the left
+// Behind the last two there is nothing but these: they cut inside characters.
 struct pretokenizer *pretokenizer_of(const struct model_file *f, const struct text_view *words, int num,
                                      struct err *err);
 void pretokenizer_free(struct pretokenizer *p); // NULL is allowed

@@ -163,8 +163,9 @@ def small():
         "pre-next": sequence(split_by({"String": " "}, "MergedWithNext"), BYTES),
         "pre-removed": sequence(split_by({"Regex": r"\s+|\d"}, "Removed"), split_by({"String": "-"}, "Removed"), BYTES),
         "pre-kept": sequence(split_by(letters, "Removed", True), BYTES),
-        "pre-falcon": sequence(part("Punctuation", behavior="Contiguous"), part("Digits", individual_digits=False),
-                               split_by({"Regex": "[0-9][0-9][0-9]"}, "Isolated"), GPT2),
+        # As tiiuae/falcon-7b has it: numbers among the characters that stand for bytes
+        "pre-falcon": sequence(part("Punctuation", behavior="Contiguous"), GPT2, part("Digits", individual_digits=False),
+                               split_by({"Regex": "[0-9][0-9][0-9]"}, "Isolated")),
         "pre-bloom": sequence(split_by({"Regex": r" ?[^(\s|[.,!?…。，、।۔،])]+"}, "Isolated"), BYTES),
         "pre-deepseek-llm": sequence(split_by({"Regex": "[\r\n]"}, "Isolated"), split_by({"Regex": r"\s?\p{L}+"}, "Isolated"),
                                      split_by({"Regex": r"\s?\p{P}+"}, "Isolated"), split_by({"Regex": r"\s+$"}, "Isolated"),

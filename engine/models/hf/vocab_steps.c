@@ -281,8 +281,17 @@ static bool take_cut(const struct vocab_reader *r, const struct jdoc_value *part
     struct words *w = &s->cuts;
     const struct jdoc_value *type = get_of(r, part, "type"), *behavior = get_of(r, part, "behavior"),
                             *delimiter = get_of(r, part, "delimiter");
-    if (s->bytes) // it would see the characters that stand for bytes
-        return hf_vocab_refuse(r, type ? type : part, "a pre_tokenizer behind ByteLevel", "none");
+    if (s->bytes) { // it sees the characters that stand for bytes; Falcon has two of these
+        bool digits = is_type(r, part, "Digits") && !is_true(get_of(r, part, "individual_digits"));
+        bool threes = is_type(r, part, "Split") && jdoc_is(r->j, behavior, "Isolated") &&
+                      !is_true(get_of(r, part, "invert")) &&
+                      jdoc_is(r->j, get_of(r, get_of(r, part, "pattern"), "Regex"), "[0-9][0-9][0-9]");
+        if (!digits && !threes)
+            return hf_vocab_refuse(r, type ? type : part, "a pre_tokenizer behind ByteLevel",
+                                   "none, Digits in runs, or Split at [0-9][0-9][0-9]");
+        add_words(w, digits ? "ByteDigits" : "ByteThrees", NULL, NULL);
+        return true;
+    }
     if (is_type(r, part, "Split"))
         return take_split(r, part, w);
     if (is_type(r, part, "ByteLevel")) {

@@ -73,6 +73,9 @@ static const struct arch archs[] = {
     // Pythia, GPT-NeoX
     {"gptneox", NORM_LAYERS, FFN_BIASES, .traits = TRAIT_NO_GATE, .act = ACT_GELU_ERF, .qkv_bias = OPTIONAL,
      .out_bias = OPTIONAL, .must = LIST(H_LAYER_NORM_EPS, H_PARALLEL)},
+    // Falcon 7B, 40B and 180B, Falcon 2 11B
+    {"falcon", NORM_LAYERS, FFN_BIASES, .traits = TRAIT_NO_GATE | TRAIT_TWO_ATTN_NORMS, .act = ACT_GELU_ERF,
+     .qkv_bias = OPTIONAL, .out_bias = OPTIONAL, .one_norm = OPTIONAL, .must = LIST(H_LAYER_NORM_EPS)},
     // Nemotron 3 8B, Nemotron 4, Minitron
     {"nemotron", NORM_LAYERS, FFN_BIASES, .traits = TRAIT_NO_GATE, .act = ACT_RELU2, .qkv_bias = OPTIONAL,
      .out_bias = OPTIONAL, .must = LIST(H_LAYER_NORM_EPS)},
@@ -227,7 +230,6 @@ const char *arch_lacks(const char *name, size_t len) {
         {"bailingmoe2", ": its names are not known yet"},
         {"chatglm", ": its own names are not read; transformers' model_type glm is"},
         {"cohere2_moe", ": experts beside attention are not computed"},
-        {"falcon", ": its names are not known yet"},
         {"grovemoe", ": experts that groups of experts share are not computed"},
         {"mimo2", ": keys and values of different sizes are not computed"},
         {"mimo_v2_flash", ": keys and values of different sizes are not computed"},

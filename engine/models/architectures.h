@@ -209,6 +209,8 @@ enum trait {
     TRAIT_OWN_NORMS = 1 << 24, // arch_experts.own_norms: the shared expert is called as a dense feed-forward
     TRAIT_STREAMS = 1 << 25,   // model_config.altup_streams, and sparse gates
     TRAIT_GATE_APART = 1 << 26, // the gate of the attention output is a tensor of its own
+    // blocks are parallel: `attn_norm` is the norm of the feed-forward, and of attention without an `attn_norm_2`
+    TRAIT_TWO_ATTN_NORMS = 1 << 27,
 };
 
 // A tensor that a file may have beside those of slots: tables of RoPE, what old converters left behind.

@@ -85,7 +85,7 @@ static bool read_scales(struct config_reader *r) {
 }
 
 static bool read_block(struct config_reader *r, struct model_config *c) {
-    bool parallel = false;
+    bool two = r->arch->traits & TRAIT_TWO_ATTN_NORMS, parallel = two;
     if (arch_must_have(r->arch, H_PARALLEL)) {
         const struct meta *m = config_find(r, H_PARALLEL);
         if (!m) {
@@ -95,8 +95,9 @@ static bool read_block(struct config_reader *r, struct model_config *c) {
         if (meta_bool(r->f, config_key(r, H_PARALLEL), &parallel, r->err))
             return false;
     }
+    enum weight_role second = two ? WEIGHT_ATTN_NORM : WEIGHT_FFN_NORM;
     bool one_norm = r->arch->one_norm == ALWAYS ||
-                    (r->arch->one_norm == OPTIONAL && !config_tensor(r, WEIGHT_FFN_NORM, 0, false, 0));
+                    (r->arch->one_norm == OPTIONAL && !config_tensor(r, second, 0, false, 0));
     c->block = one_norm                            ? BLOCK_ONE_NORM
                : parallel                          ? BLOCK_PARALLEL
                : r->arch->traits & TRAIT_SUM_NORMS ? BLOCK_SUM_NORM

@@ -53,13 +53,14 @@ static bool has_part(const struct model_config *c, const struct weight_slot *s, 
     return part < 3 && s->part[part].name && weight_shape_of(c, s->role, layer, part).ndim > 0;
 }
 
-// A tied head is the embedding; the one norm of a parallel block attention's; tied values are keys.
+// A tied head is the embedding; the one norm of a parallel block is the one called attn_norm; tied values are keys.
 static const char *part_name(const struct model_config *c, const struct weight_slot *s, int part, bool bias,
                              int layer, char name[TENSOR_NAME_BYTES]) {
     if (s->role == WEIGHT_HEAD && c->tied)
         s = arch_slot(arch_of(c), WEIGHT_EMBED);
-    if (s->role == WEIGHT_FFN_NORM && c->block == BLOCK_ONE_NORM)
-        s = arch_slot(arch_of(c), WEIGHT_ATTN_NORM);
+    bool two = arch_of(c)->traits & TRAIT_TWO_ATTN_NORMS;
+    if ((s->role == WEIGHT_FFN_NORM || s->role == WEIGHT_ATTN_NORM) && c->block == BLOCK_ONE_NORM)
+        s = arch_slot(arch_of(c), two ? WEIGHT_FFN_NORM : WEIGHT_ATTN_NORM);
     if (s->role == WEIGHT_QKV && part == 2 && model_attn(c, layer)->tied_values)
         part = 1;
     return arch_tensor_name(s, part, bias, layer, name);

@@ -142,6 +142,7 @@ ROWS = [
                '|[" REGEX_SPACES "]+"', "test_bpe"),  # a run of spaces takes the next word's
     (PATTERNS, 'f2llmv2", .nfc = true,',
                'f2llmv2",', "test_bpe"),  # no normalisation
+    (TEXT % "tokenizer_pre.c", "(byte && strchr(", "(false && strchr(", "test_json_vocab"),  # Falcon: bytes that are spelled as numbers
     (TEXT % "tokenizer_pre.c", "left % 3 == 0 ||", "(end - i) % 3 == 0 ||", "test_json_vocab"),  # bytes of digits by threes
     (TEXT % "tokenizer_pre.c", "(i == start && !k->joined)", "i == start", "test_json_vocab"),  # digits apart from what is before them
     (TEXT % "tokenizer_load.c", "spaced ? &tokenizer_gemma4 : kind", "kind", "test_tokenizer"),  # bytes in place of spaces
@@ -298,5 +299,6 @@ ROWS = [
     (HF + "config_rope.c", "local->dict = jdoc_get(f.j, f.v, \"sliding_attention\")", "local->dict = NULL", "test_json_transformers"),  # a base for layers with a window
     (HF + "layout.c", "!p->name->either ||", "true ||", "test_json_transformers"),  # Qwen3-VL's experts as transformers 5 stores them
     (HF + "config_layers.c", "|| jdoc_is(types.j, e, \"linear_attention\")", "", "test_json_transformers"),  # what transformers 5 calls recurrent layers
+    (HF + "config.c", "one ? 1 : r->c->heads", "1", "test_json_transformers"),  # Falcon with keys and values for each head
     (HF + "config.c", "r->c->ungrouped && k->ours", "false && k->ours", "test_json_transformers"),  # groups of a greedy choice of experts
 ]

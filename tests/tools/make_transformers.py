@@ -43,6 +43,7 @@ def weight(name, shape):
 
 BASE = dict(vocab_size=VOCAB, hidden_size=72, intermediate_size=100, num_hidden_layers=3, num_attention_heads=6, num_key_value_heads=2,
             max_position_embeddings=200, bos_token_id=1, eos_token_id=2, pad_token_id=0, tie_word_embeddings=False)
+ABSENT = object()  # in place of what BASE has
 V5 = int(VERSION.split(".")[0]) >= 5
 
 
@@ -182,6 +183,10 @@ CASES = {
     "mistral3": ("mistral3", wrapped("mistral", dict(head_dim=20, sliding_window=None), PIXTRAL, spatial_merge_size=2)),
     "afmoe": ("afmoe", dict(EXPERTS, head_dim=20, num_dense_layers=1, num_shared_experts=2, route_scale=1.7, sliding_window=7, mup_enabled=True, layer_types=[SLIDES, ALL, SLIDES, SLIDES], num_hidden_layers=4)),
     "mistral4": ("mistral3", wrapped("mistral4", {**ROUTED, **LATENT, "n_group": 1, "topk_group": 1, "rope_parameters": dict(rope_theta=1e6, **YARN, mscale=1.0, mscale_all_dim=1.0, beta_fast=32.0, beta_slow=1.0, llama_4_scaling_beta=0.3)}, PIXTRAL, spatial_merge_size=2)),
+    "falcon": ("falcon", dict(intermediate_size=ABSENT, num_key_value_heads=ABSENT, max_position_embeddings=ABSENT, tie_word_embeddings=True, **rope(3e4))),
+    "falcon-groups": ("falcon", dict(intermediate_size=ABSENT, num_key_value_heads=ABSENT, ffn_hidden_size=100, new_decoder_architecture=True, num_kv_heads=3, bias=True)),
+    "falcon-one-norm": ("falcon", dict(num_key_value_heads=ABSENT, ffn_hidden_size=100, new_decoder_architecture=True, num_kv_heads=2, num_ln_in_parallel_attn=1, layer_norm_epsilon=1e-3)),
+    "falcon-heads": ("falcon", dict(num_key_value_heads=ABSENT, ffn_hidden_size=100, multi_query=False)),
     "gpt2": ("gpt2", dict(intermediate_size=None, num_key_value_heads=6, tie_word_embeddings=True)),
 }
 ENCODERS = {  # whose hidden states are averaged
@@ -206,7 +211,7 @@ def auto_class(config, case):
 def make_folder(case):
     """A folder as this version writes it, without scores."""
     kind, more = {**CASES, **ENCODERS}[case]
-    config = transformers.AutoConfig.for_model(kind, **({k: v for k, v in more.items() if k != "whole"} if "whole" in more else {**BASE, **more}))
+    config = transformers.AutoConfig.for_model(kind, **({k: v for k, v in more.items() if k != "whole"} if "whole" in more else {k: v for k, v in {**BASE, **more}.items() if v is not ABSENT}))
     with tempfile.TemporaryDirectory() as d:
         auto_class(config, case).from_config(config).save_pretrained(d)
         shapes = {name: list(t.shape) for name, t in load_file(os.path.join(d, "model.safetensors")).items()}

@@ -142,11 +142,24 @@ static bool read_plain(const struct hf_reader *r) {
     return true;
 }
 
+// Falcon's first form has one head for all queries, or one for each.
+static bool read_kv_heads(const struct hf_reader *r) {
+    bool one = true, grouped = false;
+    if (!hf_key_find(r->c->family, view_of("multi_query")))
+        return hf_read_size(r, "num_key_value_heads", false, &r->c->kv_heads);
+    if (!hf_read_flag(r, "multi_query", &one) || !hf_read_flag(r, "new_decoder_architecture", &grouped) ||
+        !hf_read_size(r, "num_kv_heads", false, &r->c->kv_heads))
+        return false;
+    if (!grouped)
+        r->c->kv_heads = one ? 1 : r->c->heads;
+    return true;
+}
+
 static bool read_sizes(const struct hf_reader *r) {
     struct hf_config *c = r->c;
     int64_t ffn = 0;
-    bool experts, gpt2 = hf_key_find(c->family, view_of("scale_attn_by_inverse_layer_idx")),
-                  needs_ffn = !gpt2 && !hf_key_find(c->family, view_of("moe_intermediate_size"));
+    bool experts,
+        needs_ffn = !c->family->four_times && !hf_key_find(c->family, view_of("moe_intermediate_size"));
     c->layers = hf_count_parts(r, &experts);
     if ((c->layers == 0 && !hf_read_size(r, "num_hidden_layers", true, &c->layers)) ||
         !hf_read_size(r, "hidden_size", true, &c->hidden) ||
@@ -161,7 +174,7 @@ static bool read_sizes(const struct hf_reader *r) {
         c->context -= ++c->skipped_positions;
     }
     c->kv_heads = c->heads;
-    if (!hf_read_size(r, "num_key_value_heads", false, &c->kv_heads))
+    if (!read_kv_heads(r))
         return false;
     c->head_dim = c->heads ? c->hidden / c->heads : 0;
     if (!hf_read_size(r, "head_dim", false, &c->head_dim))
@@ -174,8 +187,8 @@ static bool read_sizes(const struct hf_reader *r) {
         return false;
     }
     hf_add_int(r, "block_count", c->layers, "num_hidden_layers");
-    if (gpt2)
-        hf_add_int(r, "feed_forward_length", ffn > 0 ? ffn : 4 * c->hidden, "n_inner");
+    if (c->family->four_times)
+        hf_add_int(r, "feed_forward_length", ffn > 0 ? ffn : 4 * c->hidden, "intermediate_size");
     if (hf_key_find(c->family, view_of("global_head_dim"))) {
         c->window_dim = c->head_dim;
         if (!hf_read_size(r, "global_head_dim", false, &c->head_dim) ||

@@ -130,6 +130,23 @@ static const struct hf_name neox_names[] = {
     {"attention.rotary_emb.inv_freq", .ours = ""},
     END,
 };
+static const struct hf_name falcon_names[] = {
+    {"ln_attn", .ours = "attn_norm_2"},
+    {"ln_mlp", .ours = "attn_norm"},
+    {"self_attention.query_key_value", .ours = "attn_q", .rows = ROWS_GROUPED_Q},
+    {"self_attention.query_key_value", .ours = "attn_k", .rows = ROWS_GROUPED_K},
+    {"self_attention.query_key_value", .ours = "attn_v", .rows = ROWS_GROUPED_V},
+    {"self_attention.dense", .ours = "attn_output"},
+    {"mlp.dense_h_to_4h", .ours = "ffn_up"},
+    {"mlp.dense_4h_to_h", .ours = "ffn_down"},
+    {"self_attention.rotary_emb.inv_freq", .ours = ""}, // left behind by old versions
+    END,
+};
+static const struct hf_name falcon_whole[] = {
+    {"model.word_embeddings", .ours = "token_embd"},
+    {"model.ln_f", .ours = "output_norm"},
+    END,
+};
 static const struct hf_name gpt2_names[] = {
     {"ln_1", .ours = "attn_norm"},
     {"ln_2", .ours = "ffn_norm"},
@@ -283,7 +300,7 @@ static const struct hf_key phi_keys[] = {
 };
 static const struct hf_key gpt2_keys[] = {
     {"layer_norm_epsilon", LAYER_NORM},
-    {"intermediate_size", NULL, HF_INT}, // null: four times hidden_size
+    {"intermediate_size", NULL, HF_INT}, // read_sizes()
     {"scale_attn_weights", "true", HF_ONLY},
     {"scale_attn_by_inverse_layer_idx", "false", HF_ONLY},
     {"add_cross_attention", "false", HF_ONLY},
@@ -291,6 +308,23 @@ static const struct hf_key gpt2_keys[] = {
     {"resid_pdrop", NULL, HF_INT},
     {"attn_pdrop", NULL, HF_INT},
     {NULL, NULL, HF_INT},
+};
+static const struct hf_key falcon_keys[] = {
+    {"layer_norm_epsilon", LAYER_NORM},
+    {"intermediate_size", NULL, HF_INT}, // read_sizes()
+    {"num_kv_heads", NULL, HF_INT},
+    {"new_decoder_architecture", NULL, HF_INT},
+    {"multi_query", NULL, HF_INT},
+    {"num_ln_in_parallel_attn", NULL, HF_INT}, // the tensors say it
+    {"bias", NULL, HF_INT},
+    {"parallel_attn", "true", HF_ONLY},
+    {"alibi", "false", HF_ONLY},
+    {NULL, NULL, HF_INT},
+};
+static const struct hf_alias falcon_aliases[] = {
+    {"intermediate_size", "ffn_hidden_size"},
+    {"hidden_act", "activation"},
+    {NULL, NULL},
 };
 static const struct hf_alias gpt2_aliases[] = {
     {"num_hidden_layers", "n_layer"},
@@ -410,8 +444,11 @@ const struct hf_family hf_dense_families[] = {
     {"phi", "phi2", .act = "gelu_new", .names = phi_names, .whole = phi_whole, .keys = phi_keys,
      .defaults = "{\"layer_norm_eps\": 1e-5, \"partial_rotary_factor\": 0.5}"},
     {"gpt2", "gpt2", .act = "gelu_new", .prefix = "transformer.", .layers = "h.", .names = gpt2_names,
-     .whole = gpt2_whole, .keys = gpt2_keys, .aliases = gpt2_aliases,
+     .whole = gpt2_whole, .keys = gpt2_keys, .aliases = gpt2_aliases, .four_times = true,
      .defaults = "{" TIED ", \"layer_norm_epsilon\": 1e-5}"},
+    {"falcon", "falcon", .act = "gelu", .prefix = "transformer.", .layers = "h.", .names = falcon_names,
+     .whole = falcon_whole, .keys = falcon_keys, .aliases = falcon_aliases, .four_times = true,
+     .defaults = "{" TIED ", \"layer_norm_epsilon\": 1e-5, \"max_position_embeddings\": 2048}"},
     {"gpt_neox", "gptneox", .act = "gelu", .prefix = "gpt_neox.", .names = neox_names, .whole = neox_whole,
      .keys = neox_keys,
      .defaults = "{\"layer_norm_eps\": 1e-5, \"rotary_pct\": 0.25, \"use_parallel_residual\": true}"},

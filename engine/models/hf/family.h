@@ -27,6 +27,7 @@ struct hf_family {
     const char *defaults;
     const char *prefix;                 // of names, in place of "model."; NULL: that
     const char *layers;                 // of those in layers, behind that, in place of "layers."; NULL: that
+    bool four_times;                    // intermediate_size is 4 * hidden_size where it is absent or null
     bool positions_behind_pad;          // positions, and rows of their table, count from behind pad_token_id
     const struct hf_name *names;        // in a layer, looked at before those of all; NULL: none
     const struct hf_name *whole;        // the same outside the layers

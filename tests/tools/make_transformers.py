@@ -74,7 +74,7 @@ def by_type(full=1e6, window=3e4, **more):
 
 
 TOWER = dict(hidden_size=16, patch_size=4, spatial_merge_size=2, temporal_patch_size=2)
-MROPE, SHORT = rope(1e5, mrope_section=[2, 2, 2]), rope(1e5, mrope_section=[1, 1, 1])
+MROPE, SHORT, WIDE = (rope(1e5, mrope_section=pairs) for pairs in ([2, 2, 2], [1, 1, 1], [4, 3, 3]))
 PIXTRAL = dict(model_type="pixtral", hidden_size=16, intermediate_size=24, num_hidden_layers=1, num_attention_heads=2, image_size=16, patch_size=4)
 SIGLIP = dict(model_type="siglip_vision_model", hidden_size=16, intermediate_size=24, num_hidden_layers=1, num_attention_heads=2, image_size=16, patch_size=4)
 
@@ -171,8 +171,8 @@ CASES = {
     "exaone_moe": ("exaone_moe", dict(EXPERTS, sliding_window=7, layer_types=[SLIDES, ALL, SLIDES], num_shared_experts=2, n_group=3, topk_group=2)),
     "qwen2_vl": ("qwen2_vl", wrapped("qwen2_vl_text", {**MROPE, "use_sliding_window": False}, depth=1, embed_dim=16, num_heads=2, **TOWER)),
     "qwen2_5_vl": ("qwen2_5_vl", wrapped("qwen2_5_vl_text", MROPE, depth=1, num_heads=2, intermediate_size=24, out_hidden_size=72, **TOWER)),
-    "qwen3_vl": ("qwen3_vl", wrapped("qwen3_vl_text", dict(MROPE, head_dim=20, attention_bias=True), depth=1, num_heads=2, intermediate_size=24, out_hidden_size=72, deepstack_visual_indexes=[0], **TOWER)),
-    "qwen3_vl_moe": ("qwen3_vl_moe", wrapped("qwen3_vl_moe_text", dict(EXPERTS, **MROPE, head_dim=20, decoder_sparse_step=2), depth=1, num_heads=2, intermediate_size=24, out_hidden_size=72, deepstack_visual_indexes=[0], **TOWER)),
+    "qwen3_vl": ("qwen3_vl", wrapped("qwen3_vl_text", dict(WIDE, head_dim=20, attention_bias=True), depth=1, num_heads=2, intermediate_size=24, out_hidden_size=72, deepstack_visual_indexes=[0], **TOWER)),
+    "qwen3_vl_moe": ("qwen3_vl_moe", wrapped("qwen3_vl_moe_text", dict(EXPERTS, **WIDE, head_dim=20, decoder_sparse_step=2), depth=1, num_heads=2, intermediate_size=24, out_hidden_size=72, deepstack_visual_indexes=[0], **TOWER)),
     "glm4v": ("glm4v", wrapped("glm4v_text", MROPE, depth=1, num_heads=2, intermediate_size=24, out_hidden_size=72, **TOWER)),
     "glm4v_moe": ("glm4v_moe", wrapped("glm4v_moe_text", dict(ROUTED, **SHORT, head_dim=12), depth=1, num_heads=2, intermediate_size=24, out_hidden_size=72, **TOWER)),
     "gemma4_unified": ("gemma4_unified_text", dict(head_dim=24, global_head_dim=32, num_hidden_layers=4, sliding_window=7, layer_types=[SLIDES, ALL, SLIDES, ALL], tie_word_embeddings=True, final_logit_softcapping=9.0)),

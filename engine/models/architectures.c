@@ -54,6 +54,9 @@ static const struct arch archs[] = {
     // Phi 3.5 MoE
     {"phimoe", NORM_LAYERS, .qkv_bias = OPTIONAL, .out_bias = OPTIONAL, .head_bias = OPTIONAL,
      .window_every_layer = true, .experts = &in_turn, .may = LIST(H_TOP_K)},
+    // OLMo 1
+    {"olmo", .norm = NORM_LAYER, .traits = TRAIT_BARE_NORMS, .rope_interleaved = true, .qkv_bias = OPTIONAL,
+     .out_bias = OPTIONAL, .must = LIST(H_LAYER_NORM_EPS)},
     {"olmo2", .qk_norm = QK_NORM_WHOLE, .traits = TRAIT_POST_NORMS | TRAIT_NO_PRE_NORMS, .window_pattern = 4,
      .window_rope = true, .may = LIST(H_ROPE_WINDOW_BASE)}, // and OLMo 3
     {"glm4", .rope_interleaved = true, .qkv_bias = OPTIONAL, .traits = TRAIT_POST_NORMS | TRAIT_FUSED_FFN},
@@ -240,7 +243,6 @@ const char *arch_lacks(const char *name, size_t len) {
         {"new", ": the NTK scaling of GTE's own code is not computed"},
         {"jina_embeddings_v3", ": its adapters for tasks are not applied"},
         {"xlm-roberta-flash", ": its adapters for tasks are not applied"},
-        {"olmo", ": norms without weights are not computed"},
         {"apertus", ": the activation xIELU is not computed"},
         {"deci", ": layers without attention or feed-forward are not computed"},
         {"nemotron-nas", ": layers without attention or feed-forward are not computed"},

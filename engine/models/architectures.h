@@ -211,6 +211,7 @@ enum trait {
     TRAIT_GATE_APART = 1 << 26, // the gate of the attention output is a tensor of its own
     // blocks are parallel: `attn_norm` is the norm of the feed-forward, and of attention without an `attn_norm_2`
     TRAIT_TWO_ATTN_NORMS = 1 << 27,
+    TRAIT_BARE_NORMS = 1 << 28, // norms have no weights: 1 is taken for each
 };
 
 // A tensor that a file may have beside those of slots: tables of RoPE, what old converters left behind.

@@ -73,6 +73,12 @@ static void shape_text(const struct tensor *t, char *buf, size_t size) {
         n += (size_t)snprintf(buf + n, size - n, "%s%lld", i ? ", " : "", (long long)t->shape[i]);
 }
 
+// Whether the weight is no tensor, but 1 for each element.
+static bool is_ones(const struct model_config *c, const struct weight_slot *s) {
+    bool norm = s->role == WEIGHT_ATTN_NORM || s->role == WEIGHT_FFN_NORM || s->role == WEIGHT_OUT_NORM;
+    return norm && arch_of(c)->traits & TRAIT_BARE_NORMS;
+}
+
 // Whether the file has all parts of the layer's weight as one tensor.
 static bool is_fused(const struct model_config *c, const struct model_file *f, const struct weight_slot *s,
                      int layer) {
@@ -186,7 +192,7 @@ static bool is_expected(const struct model_config *c, const struct model_file *f
     int layer = at.layer < 0 ? 0 : at.layer;
     if (!at.slot || is_left_behind(c, &at, layer))
         return true;
-    if (!slot_in_layer(c, at.slot, layer))
+    if (!slot_in_layer(c, at.slot, layer) || is_ones(c, at.slot))
         return false;
     bool there = is_fused(c, f, at.slot, layer) ? at.fused : at.part != FUSED_PART;
     char own[TENSOR_NAME_BYTES]; // that of an absent weight is another's
@@ -198,6 +204,8 @@ static bool is_expected(const struct model_config *c, const struct model_file *f
 static enum status check_slot(const struct model_config *c, const struct model_file *f,
                               const struct weight_slot *s, int layer, struct err *err) {
     bool fused = is_fused(c, f, s, layer);
+    if (is_ones(c, s))
+        return STATUS_OK;
     for (int p = fused ? FUSED_PART : 0; p < (fused ? 0 : 3) && (fused || has_part(c, s, p, layer)); p++)
         if (check_part(c, f, s, p, false, layer, err) ||
             (weight_shape_of(c, s->role, layer, 0).bias && check_part(c, f, s, p, true, layer, err)))
@@ -243,13 +251,22 @@ static uint64_t padded(uint64_t bytes) { return (bytes + 63) / 64 * 64; }
 // A part's rows of a tensor: `runs` times as many that lie beside each other, `stride` bytes from one run to the next.
 struct row_runs {
     struct model_tensor t; // its offset is that of the first run
-    uint64_t runs, stride;
+    uint64_t runs, stride; // runs 0: no tensor has it, is_ones()
 };
+
+static struct row_runs find_ones(const struct model_config *c) {
+    uint64_t n = (uint64_t)c->hidden;
+    struct text_view name = {"of ones", 7};
+    struct tensor view = {.dtype = DTYPE_F32, .ndim = 1, .shape = {c->hidden}};
+    return (struct row_runs){{.name = name, .view = view, .elements = n, .bytes = n * sizeof(float)}, 0, 0};
+}
 
 // The tensor of a part, or those rows of the fused one that are the part's; all of one that is split (latent.h).
 static struct row_runs find_part(const struct loader *l, const struct weight_slot *s, int part, bool bias,
                                  int layer) {
     char name[TENSOR_NAME_BYTES];
+    if (is_ones(l->whole, s))
+        return find_ones(l->whole);
     bool fused = is_fused(l->whole, l->f, s, layer);
     struct model_tensor t =
         *model_file_find(l->f, part_name(l->whole, s, fused ? FUSED_PART : part, bias, layer, name));
@@ -330,7 +347,9 @@ static enum status read_part(struct loader *l, const struct row_runs *p, unsigne
     enum status st = STATUS_OK;
     bool begins = *at == l->buf, there = begins && p->runs == 1 && p->t.offset == l->first;
     struct model_tensor run = p->t;
-    run.bytes /= p->runs;
+    run.bytes /= p->runs ? p->runs : 1;
+    for (uint64_t i = 0; p->runs == 0 && i < run.elements; i++)
+        memcpy(*at + i * sizeof(float), &(float){1}, sizeof(float));
     for (uint64_t i = 0; i < p->runs && !there && st == STATUS_OK; i++, run.offset += p->stride)
         st = tensor_read(l->f, &run, *at + i * run.bytes, err);
     if (begins)

@@ -214,6 +214,8 @@ ROWS = [
     (TABLE, "HEAD_NORM(KV_HEADS, kv_heads)", "HEAD_NORM(HEADS, kv_heads)", "test_ranks"),  # norms of more heads than kv heads
     (WEIGHTS, "!strncmp(part_name(c, at.slot, at.part, at.bias, layer, own), name.data, name.len)", "true", "test_model_config"),  # a norm that nothing reads
     (CONFIG, "r->arch->one_norm == ALWAYS ||", "", "test_model_config"),  # Cohere with a norm of the feed-forward
+    (WEIGHTS, " || is_ones(c, at.slot)", "", "test_model_config"),  # OLMo 1 with norms that nothing reads
+    (WEIGHTS, "&(float){1}", "&(float){2}", "test_json_transformers"),  # OLMo 1's norms
     (WEIGHTS, "two ? WEIGHT_FFN_NORM : WEIGHT_ATTN_NORM", "two && c->tied ? WEIGHT_FFN_NORM : WEIGHT_ATTN_NORM", "test_json_transformers"),  # the one norm of Falcon 7B has another name
     (CONFIG, "r->arch->window_rope && windowed;", "0;", "test_json_arch"),  # layers with a window rotate as the others
     (CONFIG, "a->head_dim == b->head_dim && ", "", "test_json_arch"),  # layers with and without a window have heads of one size

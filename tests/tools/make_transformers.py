@@ -120,6 +120,8 @@ CASES = {
     "phi3": ("phi3", dict(sliding_window=9, partial_rotary_factor=1.0)),
     "phi3-long": ("phi3", dict(sliding_window=None, original_max_position_embeddings=40, **LONG)),
     "phimoe": ("phimoe", dict(num_local_experts=5, sliding_window=None, attention_bias=True, lm_head_bias=True)),
+    "olmo": ("olmo", dict(clip_qkv=None, **rope(3e4))),
+    "olmo-tied": ("olmo", dict(tie_word_embeddings=True, attention_bias=True)),
     "olmo2": ("olmo2", dict(rms_norm_eps=1e-3)),
     "olmo3": ("olmo3", dict(sliding_window=7, layer_types=[SLIDES, ALL, SLIDES], **rope(5e5, **YARN))),
     "olmoe": ("olmoe", dict(num_experts=6, num_experts_per_tok=2, norm_topk_prob=True)),

@@ -278,6 +278,10 @@ static const struct hf_key internlm3_keys[] = {
     {NULL, NULL, HF_INT},
 };
 #define LAYER_NORM "attention.layer_norm_epsilon", HF_FLOAT
+static const struct hf_key olmo_keys[] = {
+    {"layer_norm_eps", LAYER_NORM}, // files do not say it
+    {NULL, NULL, HF_INT},
+};
 static const struct hf_key starcoder2_keys[] = {
     {"norm_epsilon", LAYER_NORM}, {"norm_type", "layer_norm", HF_ONLY}, {"mlp_type", "default", HF_ONLY},
     {"use_bias", NULL, HF_INT},   {"residual_dropout", NULL, HF_INT},   {NULL, NULL, HF_INT},
@@ -409,6 +413,7 @@ const struct hf_family hf_dense_families[] = {
     {"seed_oss", "seed_oss", .names = seed_oss_names, .keys = seed_oss_keys},
     {"hunyuan_v1_dense", "hunyuan-dense", .names = hunyuan_names, .keys = hunyuan_keys},
     {"phi3", "phi3", .keys = partial_keys},
+    {"olmo", "olmo", .adjacent = true, .keys = olmo_keys, .defaults = "{\"layer_norm_eps\": 1e-5}"},
     {"olmo2", "olmo2", .names = post_norm_names},
     {"olmo3", "olmo2", .names = post_norm_names,
      .defaults = "{\"sliding_window\": 4096, \"rope_theta\": 500000}"},

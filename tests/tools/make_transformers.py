@@ -99,6 +99,7 @@ CASES = {
     "mixtral": ("mixtral", dict(num_local_experts=5, num_experts_per_tok=3, head_dim=20)),
     "qwen2": ("qwen2", dict(use_sliding_window=True, sliding_window=6, max_window_layers=1, layer_types=[ALL, SLIDES, SLIDES])),
     "qwen2-yarn": ("qwen2", dict(tie_word_embeddings=True, **rope(1e6, **YARN))),
+    "mimo": ("qwen2", dict(num_nextn_predict_layers=1, use_mrope=False, use_sliding_window=False, sliding_window=32768, max_window_layers=3, head_dim=12, **rope(640000.0))),
     "qwen3": ("qwen3", dict(head_dim=20, num_attention_heads=3, num_key_value_heads=1, attention_bias=True, **rope(1e6))),
     "qwen2_moe": ("qwen2_moe", dict(EXPERTS, shared_expert_intermediate_size=52, norm_topk_prob=False, decoder_sparse_step=1, mlp_only_layers=[])),
     "qwen2_moe-steps": ("qwen2_moe", dict(EXPERTS, shared_expert_intermediate_size=52, norm_topk_prob=True, decoder_sparse_step=2, mlp_only_layers=[3], num_hidden_layers=5)),
@@ -191,6 +192,8 @@ CASES = {
     "falcon-heads": ("falcon", dict(num_key_value_heads=ABSENT, ffn_hidden_size=100, multi_query=False)),
     "gpt2": ("gpt2", dict(intermediate_size=None, num_key_value_heads=6, tie_word_embeddings=True)),
 }
+# Families that transformers lacks, by the relative above with which they compute; and tensors that it does not have
+STAND_INS = {"mimo": {"model.mtp_layers.0.input_layernorm.weight": [72], "model.mtp_layers.0.input_proj.weight": [72, 144]}}
 ENCODERS = {  # whose hidden states are averaged
     "bert": ("bert", dict(num_key_value_heads=6, layer_norm_eps=1e-5)),
     "roberta": ("roberta", dict(num_key_value_heads=6, pad_token_id=3)),
@@ -218,14 +221,17 @@ def make_folder(case):
         auto_class(config, case).from_config(config).save_pretrained(d)
         shapes = {name: list(t.shape) for name, t in load_file(os.path.join(d, "model.safetensors")).items()}
         with open(os.path.join(d, "config.json"), encoding="utf-8") as f:
-            return {"version": VERSION, "config": json.load(f), "tensors": shapes}
+            config = json.load(f)
+    if case in STAND_INS:
+        config["model_type"] = case
+    return {"version": VERSION, "config": config, "tensors": {**shapes, **STAND_INS.get(case, {})}}
 
 
 def compute(folder, ids, case):
     with tempfile.TemporaryDirectory() as d:
         with open(os.path.join(d, "config.json"), "w", encoding="utf-8") as f:
-            json.dump(folder["config"], f)
-        save_file({name: weight(name, shape) for name, shape in folder["tensors"].items()}, os.path.join(d, "model.safetensors"), {"format": "pt"})
+            json.dump({**folder["config"], **({"model_type": CASES[case][0]} if case in STAND_INS else {})}, f)
+        save_file({name: weight(name, shape) for name, shape in folder["tensors"].items() if name not in STAND_INS.get(case, {})}, os.path.join(d, "model.safetensors"), {"format": "pt"})
         auto = auto_class(transformers.AutoConfig.from_pretrained(d), case)
         model, info = auto.from_pretrained(d, dtype=torch.float64, output_loading_info=True, attn_implementation="eager", experts_implementation="eager")
     if info["missing_keys"] or info["unexpected_keys"] or info["mismatched_keys"]:

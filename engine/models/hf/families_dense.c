@@ -393,6 +393,7 @@ const struct hf_family hf_dense_families[] = {
                  "\"mscale\": 1, \"mscale_all_dim\": 1, \"llama_4_scaling_beta\": 0.1}}"},
     {"ministral", "llama", .adjacent = true},
     {"qwen2", "qwen2", .defaults = "{" NO_WINDOW "}"},
+    {"mimo", "qwen2", .defaults = "{" NO_WINDOW "}"}, // MiMo 7B: Qwen2 and a layer of speculation
     {"qwen3", "qwen3", .defaults = "{\"head_dim\": 128, " NO_WINDOW "}"},
     QWEN2_VL("qwen2_vl"),
     QWEN2_VL("qwen2_vl_text"),

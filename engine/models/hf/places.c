@@ -121,24 +121,11 @@ static bool find_with_model(const struct hf_family *f, struct text_view tensor, 
 
 enum hf_part hf_places(const struct hf_family *f, struct text_view tensor,
                        void (*fn)(void *arg, const struct hf_place *place), void *arg) {
-    static const char *const others[] = {"vision_tower.",
-                                         "vision_model.",
-                                         "visual.",
-                                         "audio_tower.",
-                                         "embed_vision.",
-                                         "embed_audio.",
-                                         "multi_modal_projector.",
-                                         "vision_encoder",
-                                         "connector.",
-                                         "mm_projector.",
-                                         "vision_projection.",
-                                         "audio_projection.",
-                                         "mlp1.",
-                                         "image_newline",
-                                         "vision_embedder.",
-                                         "patch_merger.",
-                                         "vision_adapter.",
-                                         "mtp."};
+    static const char *const others[] = {
+        "vision_tower.",      "vision_model.",          "visual.",        "audio_tower.",  "embed_vision.",
+        "embed_audio.",       "multi_modal_projector.", "vision_encoder", "connector.",    "mm_projector.",
+        "vision_projection.", "audio_projection.",      "mlp1.",          "image_newline", "vision_embedder.",
+        "patch_merger.",      "vision_adapter.",        "mtp.",           "mtp_layers."};
     struct hf_place place = {.layer = -1};
     struct text_view bare = tensor;
     take_prefix(&bare, "model.");

@@ -77,6 +77,7 @@ struct attn_spec {
     bool bidirectional; // it sees those after it, too: all, or window / 2 on either side
     float scale;        // of the products of queries and keys, usually 1 / sqrt(d)
     float softcap;      // scores become softcap * tanh(score / softcap) after scaling; 0: stay
+    float clip;         // queries, keys and values are cut to [-clip, clip] after their bias; 0: stay
     // A query at position p is multiplied by 1 + temp_scale * ln(1 + (p + temp_offset) / temp_step), the quotient rounded
     // down, last of all; temp_scale 0: stays
     float temp_scale;
@@ -110,6 +111,10 @@ static inline int attn_kv_vectors(const struct attn_spec *a) { return a->kind ==
 // Elements of the keys, or the values, of a token.
 static inline int attn_kv_size(const struct attn_spec *a) { return a->kv_heads * a->head_dim; }
 static inline int attn_kv_places(const struct attn_spec *a) { return a->kv_places > 1 ? a->kv_places : 1; }
+
+static inline float attn_clipped(const struct attn_spec *a, float x) { // a NaN stays one
+    return a->clip <= 0 ? x : x > a->clip ? a->clip : x < -a->clip ? -a->clip : x;
+}
 
 // The tokens that the query at `position` sees, [*begin, *end), of a sequence that has `context` of them.
 static inline void attn_seen(const struct attn_spec *a, int position, int context, int *begin, int *end) {

@@ -23,6 +23,8 @@ const struct hparam_key arch_keys[NUM_HPARAMS] = {
     [H_RESIDUAL_SCALE] = {"residual_scale", HPARAM_FLOAT, .of_some = true, .field = AT(residual_scale),
                           .max = 1e6},
     [H_LOGIT_SCALE] = {"logit_scale", HPARAM_FLOAT, .of_some = true, .field = AT(logit_scale), .max = 1e6},
+    [H_ATTN_CLIP] = {"attention.clamp_kqv", HPARAM_FLOAT, .field = AT(attn.clip), .max = 1e6, .off = true,
+                     .of_some = true},
     [H_ATTN_SOFTCAP] = {"attn_logit_softcapping", HPARAM_FLOAT, .field = AT(attn.softcap), .max = 1e6,
                         .off = true, .of_some = true},
     [H_ATTN_TEMP] = {"attention.temperature_scale", HPARAM_FLOAT, .field = AT(attn.temp_scale), .max = 1e3,

@@ -56,7 +56,7 @@ static const struct arch archs[] = {
      .window_every_layer = true, .experts = &in_turn, .may = LIST(H_TOP_K)},
     // OLMo 1
     {"olmo", .norm = NORM_LAYER, .traits = TRAIT_BARE_NORMS, .rope_interleaved = true, .qkv_bias = OPTIONAL,
-     .out_bias = OPTIONAL, .must = LIST(H_LAYER_NORM_EPS)},
+     .out_bias = OPTIONAL, .may = LIST(H_ATTN_CLIP), .must = LIST(H_LAYER_NORM_EPS)},
     {"olmo2", .qk_norm = QK_NORM_WHOLE, .traits = TRAIT_POST_NORMS | TRAIT_NO_PRE_NORMS, .window_pattern = 4,
      .window_rope = true, .may = LIST(H_ROPE_WINDOW_BASE)}, // and OLMo 3
     {"glm4", .rope_interleaved = true, .qkv_bias = OPTIONAL, .traits = TRAIT_POST_NORMS | TRAIT_FUSED_FFN},

@@ -20,6 +20,7 @@ enum hparam { // the values of a configuration
     H_EMBED_SCALE,
     H_RESIDUAL_SCALE,
     H_LOGIT_SCALE,
+    H_ATTN_CLIP,
     H_ATTN_SOFTCAP,
     H_ATTN_TEMP,
     H_ATTN_TEMP_STEP,

@@ -134,7 +134,7 @@ bool config_heads(struct config_reader *r) {
                        a->head_dim, r->h.value_dim, config_key(r, H_VALUE_DIM));
         return false;
     }
-    return read_window_heads(r) && check_heads(r);
+    return config_read(r, H_ATTN_CLIP) && read_window_heads(r) && check_heads(r);
 }
 
 // Published files of Gemma 3n have it as a float.

@@ -451,6 +451,11 @@ struct finish_qkv {
     const struct step *step;
 };
 
+static void clip_heads(float *x, int n, const struct attn_spec *a) {
+    for (int i = 0; a->clip > 0 && i < n; i++)
+        x[i] = attn_clipped(a, x[i]);
+}
+
 // Bias, norm of each head and rotation, in the order that the spec says, of the heads of one row.
 static void finish_heads(const struct device *dev, float *x, int num_heads, const struct attn_spec *a,
                          const float *bias, const struct weight *norm, const struct rope_turn *turn) {
@@ -458,6 +463,7 @@ static void finish_heads(const struct device *dev, float *x, int num_heads, cons
     bool rotated = a->qk_norm == QK_NORM_ROTATED;
     for (int i = 0; bias && i < num_heads * d; i++)
         x[i] += bias[i];
+    clip_heads(x, num_heads * d, a);
     if (a->qk_norm == QK_NORM_WHOLE) {
         device_norm(dev, x, x, norm, 0, num_heads * d);
         norm = NULL;
@@ -499,6 +505,7 @@ static void finish_row(const struct finish_qkv *job, int t) {
     finish_heads(dev, key, a->kv_heads, a, bias[1], layer->k_norm, &turn);
     for (int i = 0; bias[2] && i < kv; i++)
         value[i] += bias[2][i];
+    clip_heads(value, kv, a);
     for (int h = 0; a->v_norm && h < kv; h += a->head_dim)
         dev->kernels->rmsnorm(value + h, value + h, NULL, a->head_dim, dev->model.norm_eps);
     if (slot >= 0)

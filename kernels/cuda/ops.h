@@ -425,7 +425,7 @@ struct cuda_page_copy {
 };
 void cuda_page_copy(struct rt *rt, const struct cuda_page_copy *a);
 
-// Bias, norms and rotation in the order of qk_norm, temperature; keys and values to their slots.
+// Bias, clip, norms and rotation in the order of qk_norm, temperature; keys and values to their slots.
 struct cuda_qkv {
     const float *x; // (rows, ldx) q, k, v side by side
     // the last rows, which cuBLASLt leaves as bf16 in the first half of their place, without these scales
@@ -433,6 +433,7 @@ struct cuda_qkv {
     struct cuda_scales scales;
     int ldx, rows, num_heads;
     const float *bias; // (ldx) or NULL
+    float clip;        // attn_spec.clip
     enum qk_norm qk_norm;
     enum norm_kind kind;          // but RMSNorm with QK_NORM_UNIT, and of values
     const float *q_norm, *k_norm; // as in struct layer, or NULL

@@ -109,6 +109,7 @@ void cuda_phase_qkv(struct device *dev, const struct layer *layer, const struct 
                          .rows = T,
                          .num_heads = attn->heads,
                          .bias = layer->qkv->bias,
+                         .clip = attn->clip,
                          .qk_norm = attn->qk_norm,
                          .kind = dev->model.norm,
                          .whole = dev->whole_norms,

@@ -5,15 +5,21 @@
 
 enum { QKV_WARPS = 4 };
 
-// Columns [i, i + 4) of those before n of a row, with their bias where there is one.
+KD_FN float clipped(float x, float most) {
+    return x > most ? most : x < -most ? -most : x;
+} // a NaN stays one
+
+// Columns [i, i + 4) of those before n of a row, with their bias where there is one, clipped.
 KD_FN float4 read_biased(const struct cuda_qkv &a, int row, int i, int n, bool whole) {
     int of_bf16 = row - (a.rows - a.num_bf16);
     float4 v = read_sums(a.x + (size_t)row * (size_t)a.ldx, i, n, of_bf16 >= 0, whole);
     if (of_bf16 >= 0)
         v = scale_sums(a.scales, v, of_bf16, i, n, whole);
-    if (!a.bias)
-        return v;
-    return add4(v, read4(a.bias, i, n, whole));
+    if (a.bias)
+        v = add4(v, read4(a.bias, i, n, whole));
+    if (a.clip > 0)
+        v = {clipped(v.x, a.clip), clipped(v.y, a.clip), clipped(v.z, a.clip), clipped(v.w, a.clip)};
+    return v;
 }
 
 struct norm_of { // y = (x - mean) * rms * weight

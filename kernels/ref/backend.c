@@ -441,6 +441,8 @@ static void kv_fetch(struct device *dev, const struct layer *layer, int which, i
 static void finish_heads(struct device *dev, const struct attn_spec *a, float *x, int num_heads,
                          const struct weight *norm, const int32_t positions[ROPE_AXES]) {
     bool whole = a->qk_norm == QK_NORM_WHOLE, unit = a->qk_norm == QK_NORM_UNIT;
+    for (int i = 0; i < num_heads * a->head_dim; i++)
+        x[i] = attn_clipped(a, x[i]);
     if (whole)
         norm_row(dev, x, x, norm, 0, num_heads * a->head_dim);
     for (int h = 0; h < num_heads; h++, x += a->head_dim) {
@@ -513,6 +515,8 @@ static void ref_qkv(struct device *dev, const struct layer *layer, const struct 
                              which ? ADAPTER_V : ADAPTER_K, t);
             if (which == 0)
                 finish_heads(dev, a, dev->wide, a->kv_heads, layer->k_norm, turn);
+            for (int i = 0; which == 1 && i < attn_kv_size(a); i++)
+                dev->wide[i] = attn_clipped(a, dev->wide[i]);
             for (int h = 0; which == 1 && a->v_norm && h < a->kv_heads; h++)
                 ref_rmsnorm(dev->wide + h * a->head_dim, dev->wide + h * a->head_dim, NULL, a->head_dim,
                             dev->model.norm_eps);

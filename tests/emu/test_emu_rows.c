@@ -325,6 +325,7 @@ static void check_qkv(int H, int K, int d, int block_size, enum dtype dtype, enu
                                .sections = sections};
     float *x = random_floats((size_t)(ROWS * ldx), 1), *b = random_floats((size_t)ldx, 1),
           *qn = random_floats((size_t)(H * d), 2), *kn = random_floats((size_t)(K * d), 2);
+    const float clip = order % 3 == 1 ? 0.5f : 0;
     bool v_norm = order % 2, weights = norm != QK_NORM_NONE && norm != QK_NORM_UNIT;
     float *c = malloc(sizeof *c * (size_t)(positions * pairs)),
           *s = malloc(sizeof *s * (size_t)(positions * pairs));
@@ -374,6 +375,7 @@ static void check_qkv(int H, int K, int d, int block_size, enum dtype dtype, enu
         .k_norm = weights ? to_device(kn, sizeof *kn * (size_t)(K * d)) : NULL,
         .whole = poisoned(ROWS * 4 * sizeof(float)),
         .v_norm = v_norm,
+        .clip = clip,
         .temperatures = order % 3 ? to_device(temperatures, sizeof temperatures) : NULL,
         .rope_cos = to_device(c, sizeof *c * (size_t)(positions * pairs)),
         .rope_sin = to_device(s, sizeof *s * (size_t)(positions * pairs)),
@@ -399,6 +401,8 @@ static void check_qkv(int H, int K, int d, int block_size, enum dtype dtype, enu
         float *heads = x + r * ldx;
         for (int i = 0; i < all && bias; i++)
             heads[i] += b[i];
+        for (int i = 0; i < all && clip > 0; i++)
+            heads[i] = fminf(fmaxf(heads[i], -clip), clip);
         if (norm == QK_NORM_WHOLE) {
             norm_in_place(heads, qn, H * d, kind);
             norm_in_place(heads + H * d, kn, K * d, kind);

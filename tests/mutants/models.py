@@ -214,6 +214,9 @@ ROWS = [
     (TABLE, "HEAD_NORM(KV_HEADS, kv_heads)", "HEAD_NORM(HEADS, kv_heads)", "test_ranks"),  # norms of more heads than kv heads
     (WEIGHTS, "!strncmp(part_name(c, at.slot, at.part, at.bias, layer, own), name.data, name.len)", "true", "test_model_config"),  # a norm that nothing reads
     (CONFIG, "r->arch->one_norm == ALWAYS ||", "", "test_model_config"),  # Cohere with a norm of the feed-forward
+    (CPU, "clip_heads(value, kv, a);", "", "test_canonical"),  # OLMo's values are not clipped
+    (CUDA % "qkv.cu", "x < -most ? -most : x", "x", "test_emu_rows"),  # clipped on one side
+    (MODEL_H, "x < -a->clip ? -a->clip : x", "x", "test_json_transformers"),  # so on the others
     (WEIGHTS, " || is_ones(c, at.slot)", "", "test_model_config"),  # OLMo 1 with norms that nothing reads
     (WEIGHTS, "&(float){1}", "&(float){2}", "test_json_transformers"),  # OLMo 1's norms
     (WEIGHTS, "two ? WEIGHT_FFN_NORM : WEIGHT_ATTN_NORM", "two && c->tied ? WEIGHT_FFN_NORM : WEIGHT_ATTN_NORM", "test_json_transformers"),  # the one norm of Falcon 7B has another name

@@ -17,6 +17,8 @@ static void plain_heads(const struct fixture *f, float *x, int n, const struct t
     int d = m->attn[0].head_dim;
     for (int i = 0; bias->data && i < n * d; i++)
         x[i] += ((const float *)bias->data)[i];
+    for (int i = 0; i < n * d && m->attn[0].clip > 0; i++)
+        x[i] = fminf(fmaxf(x[i], -m->attn[0].clip), m->attn[0].clip);
     for (int i = 0; i < n; i++, x += d) {
         const float *w = norm ? (const float *)norm->data + (norm->ndim == 2 ? i * d : 0) : NULL;
         if (w && m->norm == NORM_LAYER)
@@ -162,6 +164,8 @@ static void check_layer(enum dtype dtype, enum dtype kv, int window, bool qk_nor
             value[i] = plain_dot(&qkv->part[2], i, x, 0, D);
             if (bias)
                 value[i] += ((const float *)qkv->bias[2].data)[i];
+            if (m->attn[0].clip > 0)
+                value[i] = fminf(fmaxf(value[i], -m->attn[0].clip), m->attn[0].clip);
         }
         for (int i = 0; i < 2 * KV; i++) {
             int head = i % KV / d, at = (START + t) * d + i % d;
@@ -275,7 +279,7 @@ static void like_phi2(struct model_config *m) {
 
 static void like_cohere(struct model_config *m) {
     m->norm = NORM_LAYER, m->block = BLOCK_PARALLEL;
-    m->attn[0].qk_norm = QK_NORM_EACH;
+    m->attn[0].qk_norm = QK_NORM_EACH, m->attn[0].clip = 0.25f;
     m->ffn[0].in_bias = true;
 }
 

@@ -123,6 +123,7 @@ CASES = {
     "phimoe": ("phimoe", dict(num_local_experts=5, sliding_window=None, attention_bias=True, lm_head_bias=True)),
     "olmo": ("olmo", dict(clip_qkv=None, **rope(3e4))),
     "olmo-tied": ("olmo", dict(tie_word_embeddings=True, attention_bias=True)),
+    "olmo-clip": ("olmo", dict(clip_qkv=0.8)),
     "olmo2": ("olmo2", dict(rms_norm_eps=1e-3)),
     "olmo3": ("olmo3", dict(sliding_window=7, layer_types=[SLIDES, ALL, SLIDES], **rope(5e5, **YARN))),
     "olmoe": ("olmoe", dict(num_experts=6, num_experts_per_tok=2, norm_topk_prob=True)),

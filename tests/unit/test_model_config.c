@@ -149,8 +149,12 @@ TEST(test_architectures) {
     refused(&(struct change){.arch = "gemma3"}, "post_attention_norm.weight is missing");
     refused(&(struct change){.arch = "olmo", .keys = {{"olmo.attention.layer_norm_epsilon", 6, 1e-5, NULL}}},
             "output_norm.weight is not part of architecture olmo");
-    refused(&(struct change){.arch = "olmo", .keys = {{"olmo.attention.clamp_kqv", 6, 8, NULL}}},
-            "key olmo.attention.clamp_kqv is 8: Quire does not know");
+    refused(&(struct change){.arch = "olmo",
+                             .keys = {{"olmo.attention.layer_norm_epsilon", 6, 1e-5, NULL},
+                                      {"olmo.attention.clamp_kqv", 6, -8, NULL}}},
+            "key olmo.attention.clamp_kqv is -8, expected above 0");
+    refused(&(struct change){.keys = {{"llama.attention.clamp_kqv", 6, 8, NULL}}},
+            "key llama.attention.clamp_kqv is 8: Quire does not know");
     refused(&(struct change){.arch = "olmo2"}, "post_attention_norm.weight is missing");
     refused(&(struct change){.keys = {{"llama.rope.freq_base_swa", 6, 1e4, NULL}}},
             "llama.rope.freq_base_swa is 10000: Quire does not know");

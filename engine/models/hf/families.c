@@ -87,8 +87,9 @@ const struct hf_key *hf_key_find(const struct hf_family *f, struct text_view key
 bool hf_key_may_be_null(const char *key) {
     static const char *const keys[] = {
         // off
-        "attn_logit_softcapping", "final_logit_softcapping", "sliding_window", "q_lora_rank", "n_group",
-        "topk_group", "n_shared_experts", "num_nextn_predict_layers", "partial_rotary_factor", "alpha",
+        "clip_qkv", "attn_logit_softcapping", "final_logit_softcapping", "sliding_window", "q_lora_rank",
+        "n_group", "topk_group", "n_shared_experts", "num_nextn_predict_layers", "partial_rotary_factor",
+        "alpha",
         // from others
         "head_dim", "num_key_value_heads", "num_kv_heads", "num_global_key_value_heads", "v_head_dim",
         "mamba_d_ssm", "moe_intermediate_size", "intermediate_size", "num_experts", "top_k_experts",

@@ -280,6 +280,7 @@ static const struct hf_key internlm3_keys[] = {
 #define LAYER_NORM "attention.layer_norm_epsilon", HF_FLOAT
 static const struct hf_key olmo_keys[] = {
     {"layer_norm_eps", LAYER_NORM}, // files do not say it
+    {"clip_qkv", "attention.clamp_kqv", HF_FLOAT},
     {NULL, NULL, HF_INT},
 };
 static const struct hf_key starcoder2_keys[] = {

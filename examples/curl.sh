@@ -95,6 +95,9 @@ call /api/generate "${json[@]}" '{"prompt": "Hello", "stream": false, "options":
 # The same as items in and out.
 call /v1/responses "${json[@]}" '{"instructions": "Be brief.", "input": "Hello", "max_output_tokens": 16, "temperature": 0}'
 
+# A long conversation as a summary, from which the next request goes on.
+call /v1/responses/compact "${json[@]}" '{"input": [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Hi!"}]}'
+
 # How long its prompt is, and what it is.
 call /v1/chat/completions/input_tokens "${json[@]}" '{"messages": [{"role": "user", "content": "Hello"}]}'
 call /v1/responses/input_tokens "${json[@]}" '{"input": "Hello"}'

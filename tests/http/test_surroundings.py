@@ -115,8 +115,7 @@ def test_a_terminal_that_goes(model, ignored):
 
         os.setsid()
         fcntl.ioctl(theirs, termios.TIOCSCTTY, 0)
-        if ignored:
-            signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        signal.signal(signal.SIGHUP, signal.SIG_IGN if ignored else signal.SIG_DFL)  # whatever these tests were started with
 
     server = Server(model=model, prepare=before)
     os.close(theirs)

@@ -275,8 +275,8 @@ TEST(test_vocabulary) {
          "the precompiled charsmap has 6 bytes"},
         {TOK("\"pre_tokenizer\": {\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"ByteLevel\"}, "
              "{\"type\": "
-             "\"Digits\"}]}, " MODEL),
-         "is Digits, expected none"},
+             "\"Metaspace\"}]}, " MODEL),
+         "is Metaspace, expected "},
         {TOK("\"pre_tokenizer\": {\"type\": \"UnicodeScripts\"}, \"model\": {\"type\": \"Unigram\", "
              "\"vocab\": "
              "[[\"a\", -1]]}"),

@@ -123,6 +123,13 @@ static void say_config(const struct out *o, const struct model_config *c) {
         a->qk_norm ? ", norm of q and k" : "", a->qkv_bias ? ", biases of q, k and v" : "",
         a->out_bias ? ", bias of the output" : "");
     say_recurrent(o, c);
+    bool rotates = false;
+    for (int i = 0; i < c->num_attn; i++)
+        rotates |= c->attn[i].rope >= 0;
+    if (!rotates) {
+        say(o, "rope:           none");
+        return;
+    }
     const struct rope_config *r = &c->ropes[0];
     char scaling[64] = "";
     if (r->scaling == ROPE_LINEAR)

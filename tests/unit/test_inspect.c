@@ -40,8 +40,8 @@ TEST(test_inspect) {
     inspect("models/tiny-fixtures/lowctx.gguf",
             (const char *const[]){"architecture:   qwen2", "qwen2.embedding_length is missing", NULL});
     inspect("tokenizers/ggml-vocab/ggml-vocab-gpt-2.gguf",
-            (const char *const[]){"architecture:   gpt2", "the file has no tensors", "tokenizer:      'gpt2'",
-                                  NULL});
+            (const char *const[]){"architecture:   gpt2", "rope:           none", "the file has no tensors",
+                                  "tokenizer:      'gpt2'", NULL});
     inspect("tokenizers/ggml-vocab/ggml-vocab-phi-3.gguf",
             (const char *const[]){"ends with:      32007 '<|end|>'", "chat template:", NULL});
 }

@@ -7,9 +7,9 @@
 //
 // Quantised types, of many tokens: a weight and an activation without their scales have at most eight bits each, so
 // bf16 holds both, and the sum over a scale's 32 or 16 k is exact in any order: rule 4's bits. It leaves the tiles
-// for one fma with the product of the scales. That needs weights as bf16, twice the room and two instructions for three of them: some
-// k of two panels are unpacked at a time, which stay in the L1 cache while all tokens pass. Tiles of bytes would need
-// no unpacking for Q8_0, but three operations in place of the two, and half of each MMA would be zeros.
+// for one fma with the product of the scales. That needs weights as bf16, twice the room and two instructions for
+// three of them: some k of two panels are unpacked at a time, which stay in the L1 cache while all tokens pass. Tiles of
+// bytes would need no unpacking for Q8_0, but three operations in place of the two, and half of each MMA would be zeros.
 #include "amx_tiles.h"
 #include "vec_avx512.h"
 

@@ -55,6 +55,15 @@ static const struct hf_name gpt_oss_names[] = {
     {                                                                                                        \
         "mlp.experts.#.down_proj", .ours = "ffn_down_exps"                                                   \
     }
+// Attention by latents
+#define LATENTS                                                                                              \
+    {"self_attn.q_proj", .ours = "attn_q"}, {"self_attn.q_a_proj", .ours = "attn_q_a"},                      \
+        {"self_attn.q_a_layernorm", .ours = "attn_q_a_norm"}, {"self_attn.q_b_proj", .ours = "attn_q_b"},    \
+        {"self_attn.kv_a_proj_with_mqa", .ours = "attn_kv_a_mqa"},                                           \
+        {"self_attn.kv_a_layernorm", .ours = "attn_kv_a_norm"}, {                                            \
+        "self_attn.kv_b_proj", .ours = "attn_kv_b"                                                           \
+    }
+
 static const struct hf_name qwen2_moe_names[] = {
     {"mlp.gate", .ours = "ffn_gate_inp"},
     EXPERTS,
@@ -125,13 +134,7 @@ static const struct hf_name llama4_names[] = {
     END,
 };
 static const struct hf_name deepseek_names[] = {
-    {"self_attn.q_proj", .ours = "attn_q"},
-    {"self_attn.q_a_proj", .ours = "attn_q_a"},
-    {"self_attn.q_a_layernorm", .ours = "attn_q_a_norm"},
-    {"self_attn.q_b_proj", .ours = "attn_q_b"},
-    {"self_attn.kv_a_proj_with_mqa", .ours = "attn_kv_a_mqa"},
-    {"self_attn.kv_a_layernorm", .ours = "attn_kv_a_norm"},
-    {"self_attn.kv_b_proj", .ours = "attn_kv_b"},
+    LATENTS,
     {"mlp.gate", .ours = "ffn_gate_inp"},
     {"mlp.gate.e_score_correction_bias", SELECT_BIAS},
     EXPERTS,
@@ -150,13 +153,7 @@ static const struct hf_name afmoe_names[] = {
     END,
 };
 static const struct hf_name mistral4_names[] = {
-    {"self_attn.q_proj", .ours = "attn_q"},
-    {"self_attn.q_a_proj", .ours = "attn_q_a"},
-    {"self_attn.q_a_layernorm", .ours = "attn_q_a_norm"},
-    {"self_attn.q_b_proj", .ours = "attn_q_b"},
-    {"self_attn.kv_a_proj_with_mqa", .ours = "attn_kv_a_mqa"},
-    {"self_attn.kv_a_layernorm", .ours = "attn_kv_a_norm"},
-    {"self_attn.kv_b_proj", .ours = "attn_kv_b"},
+    LATENTS,
     {"mlp.gate", .ours = "ffn_gate_inp"},
     {"mlp.experts.gate_up_proj", .ours = "ffn_gate_exps", .rows = ROWS_FIRST_HALF},
     {"mlp.experts.gate_up_proj", .ours = "ffn_up_exps", .rows = ROWS_SECOND_HALF},

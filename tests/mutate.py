@@ -18,11 +18,13 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 
 from mutants import cuda, files, grammar, models, schema, scheduling, server
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 TIMEOUT = 200  # seconds a test may run; the slowest sound one, test_ops, needs 35 on a quiet core
+FAILED = re.compile(r"\[ +FAILED +\] test_")
 SIM_REQUESTS = "200000"
 TABLES = (scheduling, files, models, cuda, server, grammar, schema)
 MUTATIONS = [row[:4] for table in TABLES for row in table.ROWS]
@@ -30,20 +32,26 @@ HOW = [(row + ("",))[4] for table in TABLES for row in table.ROWS]
 HANG = {row for row, how in zip(MUTATIONS, HOW) if how == "hangs"}
 
 
-def run(cmd, cwd, timeout):
-    """(exit status or None when it hung, output)"""
+def run(cmd, cwd, timeout, until=None):
+    """(exit status or None when it hung, output); it is killed at the first line that `until` matches"""
     env = dict(os.environ, QUIRE_SIM_REQUESTS=SIM_REQUESTS)
     env.setdefault("QUIRE_TEST_DATA", os.path.join(ROOT, "..", "shared", "data"))  # the copy has none beside it
     env.pop("QUIRE_SIM_SEED", None)
     p = subprocess.Popen(cmd, cwd=cwd, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                          errors="replace")
-    try:
-        out, _ = p.communicate(timeout=timeout)
-        return p.returncode, out
-    except subprocess.TimeoutExpired:
-        p.kill()
-        p.communicate()
-        return None, ""
+    hung = threading.Event()
+    timer = threading.Timer(timeout, lambda: (hung.set(), p.kill()))
+    timer.start()
+    out = []
+    with p.stdout:
+        for line in p.stdout:
+            out.append(line)
+            if until and until.match(line):
+                p.kill()
+                break
+    status = p.wait()
+    timer.cancel()
+    return (None, "") if hung.is_set() else (status, "".join(out))
 
 
 def try_mutant(tree, build, row):
@@ -61,7 +69,7 @@ def try_mutant(tree, build, row):
         if status != 0:
             print(out[-2000:], file=sys.stderr)
             return "ERROR: does not compile"
-        status, _ = run([find_program(build, test)], tree, TIMEOUT)
+        status, _ = run([find_program(build, test)], tree, TIMEOUT, FAILED)  # the first test that fails is enough
         if status is None:
             return "caught (hung)" if row in HANG else "ERROR: hung"
         return "SURVIVED" if status == 0 else "caught"

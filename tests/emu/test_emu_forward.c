@@ -267,7 +267,7 @@ TEST(test_company) {
                 f->weights[w].part[1] = random_tensor(DTYPE_BF16, 256, 256, 0.1f);
             }
         struct instance *in = open_instance(f, &backend_cuda, 16, DTYPE_F16, 128, 128, MANY);
-        float alone[2][V], prompt[V];
+        float alone[2][V], prompt[V], longer[V];
         for (int seq = 0; seq < MANY; seq += TOGETHER) {
             struct piece prompts[TOGETHER];
             int n = MANY - seq < TOGETHER ? MANY - seq : TOGETHER;
@@ -283,12 +283,16 @@ TEST(test_company) {
                 memcpy(alone[1], out.logits, sizeof alone[1]);
                 out = run_pieces(in, &companies[2][2], 1);
                 memcpy(prompt, out.logits, sizeof prompt);
+                out = run_pieces(in, &companies[1][2], 1);
+                memcpy(longer, out.logits, sizeof longer);
             } else if (memcmp(alone, out.logits, sizeof alone) != 0) {
                 fail_msg("%s: the bits of a row that decodes depend on its company %d", dtype_name(types[i]),
                          c);
             } else if (c == 2 && memcmp(prompt, out.logits + (size_t)2 * V, sizeof prompt) != 0) {
                 fail_msg("%s: a short prompt has other bits beside decodes", dtype_name(types[i]));
             }
+            for (int v = 0; c == 1 && v < V; v++)
+                assert_true(fabsf(longer[v] - out.logits[(size_t)2 * V + v]) < 1e-2f);
         }
         instance_close(in);
         fixture_free(f);

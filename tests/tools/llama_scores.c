@@ -1,7 +1,7 @@
 // The log-probability of each token of sequences, given those before it, by llama.cpp: what tests/tools/beside_llama_cpp.py
-// compares with the golden files, and loss_table.py with Quire's. f32 cache, no flash attention.
+// compares with the golden files, and loss_table.py with Quire's. Without more, an f32 cache and no flash attention.
 //
-//   llama_scores MODEL.gguf < IDS    a sequence of at most MAX ids a line; one number a line
+//   llama_scores MODEL.gguf [q8_0] < IDS    a sequence of at most MAX ids a line; one number a line. q8_0: the cache's type
 #include <llama.h>
 
 #include <math.h>
@@ -38,8 +38,9 @@ static int sequence(const char *line, int *ids) {
 }
 
 int main(int argc, char **argv) {
-    if (argc != 2) {
-        fprintf(stderr, "usage: llama_scores MODEL.gguf < IDS\n");
+    bool q8_0 = argc == 3 && strcmp(argv[2], "q8_0") == 0;
+    if (argc != 2 + q8_0) {
+        fprintf(stderr, "usage: llama_scores MODEL.gguf [q8_0] < IDS\n");
         return 2;
     }
     llama_log_set(be_silent, NULL);
@@ -48,8 +49,8 @@ int main(int argc, char **argv) {
     struct llama_context_params params = llama_context_default_params();
     params.n_ctx = params.n_batch = params.n_ubatch = MAX;
     params.n_threads = params.n_threads_batch = 1;
-    params.flash_attn_type = LLAMA_FLASH_ATTN_TYPE_DISABLED;
-    params.type_k = params.type_v = GGML_TYPE_F32;
+    params.flash_attn_type = q8_0 ? LLAMA_FLASH_ATTN_TYPE_ENABLED : LLAMA_FLASH_ATTN_TYPE_DISABLED;
+    params.type_k = params.type_v = q8_0 ? GGML_TYPE_Q8_0 : GGML_TYPE_F32;
     struct llama_context *context = model ? llama_init_from_model(model, params) : NULL;
     if (!context)
         return 1;

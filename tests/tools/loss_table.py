@@ -5,7 +5,8 @@
 
 LLAMA_CPP: a checkout, built as beside_llama_cpp.py wants it. For each type the model is quantised to it (without a type: the file
 is taken as it is), and what is lost is told against the same quantised weights in F32, so it is the engine's own: the perplexity of
-the text's first BYTES, and the mean change of a token's log-probability. Windows of 512 tokens, cache in f32.
+the text's first BYTES, and the mean change of a token's log-probability. Windows of 512 tokens, cache in f32. The type cache: F32
+weights, and a cache in int8 (Quire) and q8_0 (llama.cpp).
 """
 import math
 import os
@@ -23,8 +24,8 @@ import process  # noqa: E402
 WINDOW = 512
 
 
-def by_quire(model, windows):
-    server = process.Server("--kv-cache-dtype", "f32", "--max-model-len", WINDOW + 1, "--threads", 1, model=model)
+def by_quire(model, windows, cache="f32"):
+    server = process.Server("--kv-cache-dtype", cache, "--max-model-len", WINDOW + 1, "--threads", 1, model=model)
     try:
         found = []
         for ids in windows:
@@ -69,11 +70,16 @@ def main(words):
             process.run("quantize", model, whole, "f32", timeout=None).check_returncode()
         for name in types:
             file, exact = folder / "quantised.gguf" if name else model, folder / "exact.gguf"
-            if name:
+            if name == "cache":
+                file = exact = whole
+            elif name:
                 process.run("quantize", whole, file, name, timeout=None).check_returncode()
-            process.run("quantize", file, exact, "f32", timeout=None).check_returncode()
-            ours = by_quire(exact, windows)
-            found = loss(by_quire(file, windows), ours), loss(beside_llama_cpp.scores_of(tool, file, *windows), beside_llama_cpp.scores_of(tool, exact, *windows))
+            if file != exact:
+                process.run("quantize", file, exact, "f32", timeout=None).check_returncode()
+            ours, theirs = by_quire(exact, windows), beside_llama_cpp.scores_of(tool, exact, *windows)
+            of_cache = name == "cache"
+            found = (loss(by_quire(file, windows, "int8" if of_cache else "f32"), ours),
+                     loss(beside_llama_cpp.scores_of(tool, file, *windows, cache=["q8_0"] * of_cache), theirs))
             print(f"| {name.upper() or 'as it is'} | {perplexity(ours):.4f} | {found[0]} | {found[1]} |", flush=True)
 
 

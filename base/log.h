@@ -1,9 +1,11 @@
 // Logging and checks.
 //
-// A log line is `key=value` words on stderr, at most LOG_MAX_LINE bytes, control characters escaped, written
-// with one write(2) so that lines of two threads do not mix. Prompts, keys and generated text are never
-// logged.
+// A log line is `key=value` words on stderr, or a JSON object of them, at most LOG_MAX_LINE bytes, control characters
+// escaped, written with one write(2) so that lines of two threads do not mix. Prompts, keys and generated text are
+// never logged.
 #pragma once
+
+#include <stdbool.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -14,6 +16,21 @@ enum { LOG_MAX_LINE = 4096 };
 
 // Lines above this level are dropped. Start-up only, before other threads; default LOG_INFO.
 void log_set_level(enum log_level level);
+
+// json: lines are objects of time, level, msg (the words that are no `key=value`), and the keys. with_time: lines of text
+// begin with `time=…`, UTC. Start-up only; default neither.
+void log_set_format(bool json, bool with_time);
+
+// Whether stderr is the journal, which has times of its own.
+bool log_is_journal(void);
+
+// From now on stderr is this file, appended to and made with mode 0640; false, and errno: it cannot be opened. path is
+// kept. Start-up only; log_reopen() opens it anew, or does nothing without one: what had its name may have been moved.
+bool log_open(const char *path);
+bool log_reopen(void);
+
+// One line whatever the level: as it is, or the msg of an object. Any thread.
+void log_plain(const char *text);
 
 // Writes one line: `level=info <text>`. Any thread. A write that fails or would block loses the line, which the next
 // one that does not counts: logging never stops serving.

@@ -9,10 +9,10 @@ static enum status read_keys(struct auth *auth, const struct str_list *keys, con
                              struct err *err) {
     enum status st = STATUS_OK;
     for (size_t i = 0; i < keys->len && st == STATUS_OK; i++)
-        st = auth_add(auth, keys->items[i], strlen(keys->items[i]));
+        st = auth_add(auth, keys->items[i], strlen(keys->items[i]), NULL);
     if (st == STATUS_OK && file)
         st = auth_add_file(auth, file, err);
-    return st == STATUS_OK ? st : err_set(err, st, "out of memory");
+    return st == STATUS_OK || err->code ? st : err_set(err, st, "out of memory");
 }
 
 static enum status read_all(const struct config *c, struct auth *keys, struct auth *admin, struct err *err) {

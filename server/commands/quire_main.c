@@ -15,6 +15,7 @@
 #include "quantize.h"
 #include "serve.h"
 
+#include <errno.h>
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
@@ -57,11 +58,15 @@ static void print_help(FILE *out) {
           out);
 }
 
-static void set_log_level(const char *name) {
+static bool set_log(const struct config *c, struct err *err) {
     static const char *const names[] = {"error", "warn", "info", "debug"};
     for (int i = 0; i < 4; i++)
-        if (strcmp(name, names[i]) == 0)
+        if (strcmp(c->log_level, names[i]) == 0)
             log_set_level((enum log_level)i);
+    if (c->log_file && !log_open(c->log_file))
+        return err_set(err, STATUS_IO, "--log-file %s: %s", c->log_file, strerror(errno)), false;
+    log_set_format(strcmp(c->log_format, "json") == 0, !log_is_journal());
+    return true;
 }
 
 static void tell_notes(const struct config *c) {
@@ -201,7 +206,7 @@ static int run_command(int argc, char **argv) {
         } else if (config.help) {
             print_command_help(i);
             rc = 0;
-        } else if (set_log_level(config.log_level), environment_check(&config, &err) != STATUS_OK) {
+        } else if (!set_log(&config, &err) || environment_check(&config, &err) != STATUS_OK) {
             complain("%s", err.msg);
         } else if (tell_notes(&config),
                    find_model(&config, commands[i].num_args, &err) != STATUS_OK ||

@@ -164,10 +164,9 @@ static void tell_address(const struct app *app) {
     const struct config *c = app->config;
     bool bare6 = strchr(c->host, ':') && c->host[0] != '[';
     char line[300];
-    int n = snprintf(line, sizeof line, "listening on http://%s%s%s:%d\n", bare6 ? "[" : "", c->host,
-                     bare6 ? "]" : "", app->http.listener.port);
-    if (write(STDERR_FILENO, line, (size_t)n) != n)
-        log_msg(LOG_WARN, "the address could not be printed");
+    snprintf(line, sizeof line, "listening on http://%s%s%s:%d", bare6 ? "[" : "", c->host, bare6 ? "]" : "",
+             app->http.listener.port);
+    log_plain(line);
 }
 
 static void after_load(uv_work_t *work, int status) {
@@ -299,6 +298,8 @@ static void on_hangup(uv_signal_t *handle, int number) {
     struct app *app = handle->data;
     if (app->had_terminal && !process_env_has_terminal())
         on_signal(handle, number);
+    else if (!log_reopen())
+        log_msg(LOG_ERROR, "the log goes on in the file it had: %s", strerror(errno));
     else
         keys_reload(app);
 }

@@ -469,6 +469,7 @@ void routes_done(void *arg, struct http_request *request) {
                  (double)(http_now() - request->arrived) / 1e9);
     if (!exchange_done(request)) // else it has a line of its own
         log_msg(request->status >= 400 ? LOG_INFO : LOG_DEBUG,
-                "http id=%s method=%s route=%s status=%d ms=%.1f", request->request_id, request->method,
-                route_name(route), status, (double)(http_now() - request->arrived) / 1e6);
+                "http id=%s%s method=%s route=%s status=%d ms=%.1f", request->request_id,
+                app_key_note(app, &request->head).text, request->method, route_name(route), status,
+                (double)(http_now() - request->arrived) / 1e6);
 }

@@ -64,13 +64,31 @@ void sha256(const void *data, size_t len, uint8_t digest[SHA256_BYTES]) {
             digest[4 * i + j] = (uint8_t)(h[i] >> (24 - 8 * j));
 }
 
-enum status auth_add(struct auth *a, const char *key, size_t len) {
-    uint8_t(*grown)[SHA256_BYTES] = realloc(a->digests, (a->num_keys + 1) * sizeof *grown);
-    if (!grown)
+enum status auth_add(struct auth *a, const char *key, size_t len, const char *name) {
+    uint8_t(*digests)[SHA256_BYTES] = realloc(a->digests, (a->num_keys + 1) * sizeof *digests);
+    a->digests = digests ? digests : a->digests;
+    char **names = digests ? realloc(a->names, (a->num_keys + 1) * sizeof *names) : NULL;
+    a->names = names ? names : a->names;
+    char *copy = names && name ? strdup(name) : NULL;
+    if (!names || (name && !copy))
         return STATUS_NOMEM;
-    a->digests = grown;
+    a->names[a->num_keys] = copy;
     sha256(key, len, a->digests[a->num_keys++]);
     return STATUS_OK;
+}
+
+// line: without its end.
+static enum status add_line(struct auth *a, const char *path, int number, char *line, struct err *err) {
+    static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-@";
+    char *key = line + strspn(line, " \t"), *name = key + strcspn(key, " \t");
+    size_t len = (size_t)(name - key);
+    name += strspn(name, " \t");
+    if (!len || *key == '#')
+        return STATUS_OK;
+    if (name[strspn(name, letters)])
+        return err_set(err, STATUS_INVALID,
+                       "%s line %d: a key's name, behind it, has letters, digits and . _ - @", path, number);
+    return auth_add(a, key, len, *name ? name : NULL);
 }
 
 enum status auth_add_file(struct auth *a, const char *path, struct err *err) {
@@ -81,16 +99,10 @@ enum status auth_add_file(struct auth *a, const char *path, struct err *err) {
     size_t cap = 0, before = a->num_keys;
     ssize_t n;
     enum status status = STATUS_OK;
-    while (status == STATUS_OK && (n = getline(&line, &cap, f)) >= 0) {
+    for (int number = 1; status == STATUS_OK && (n = getline(&line, &cap, f)) >= 0; number++) {
         while (n > 0 && strchr(" \t\r\n", line[n - 1]))
-            n--;
-        char *start = line;
-        while (n > 0 && (*start == ' ' || *start == '\t')) {
-            start++;
-            n--;
-        }
-        if (n > 0 && *start != '#')
-            status = auth_add(a, start, (size_t)n);
+            line[--n] = '\0';
+        status = add_line(a, path, number, line, err);
     }
     if (status == STATUS_OK && ferror(f))
         status = err_set(err, STATUS_IO, "%s: %s", path, strerror(errno));
@@ -120,7 +132,15 @@ int auth_find(const struct auth *a, const char *key, size_t len) {
 
 bool auth_check(const struct auth *a, const char *key, size_t len) { return auth_find(a, key, len) >= 0; }
 
+const char *auth_name(const struct auth *a, const char *key, size_t len) {
+    int i = auth_find(a, key, len);
+    return i >= 0 ? a->names[i] : NULL;
+}
+
 void auth_free(struct auth *a) {
+    for (size_t i = 0; i < a->num_keys; i++)
+        free(a->names[i]);
+    free(a->names);
     free(a->digests);
     *a = (struct auth){0};
 }

@@ -15,12 +15,15 @@ void sha256(const void *data, size_t len, uint8_t digest[SHA256_BYTES]);
 
 struct auth {
     uint8_t (*digests)[SHA256_BYTES]; // (num_keys), owned
+    char **names;                     // (num_keys), owned, what the log calls a key; NULL: nothing
     size_t num_keys;                  // 0: no key is needed
 };
 
-enum status auth_add(struct auth *a, const char *key, size_t len);
-// One key per line; empty lines and lines that start with # are skipped.
+// name: letters, digits, and . _ - @; NULL: none.
+enum status auth_add(struct auth *a, const char *key, size_t len, const char *name);
+// One key per line, its name behind blanks; empty lines and lines that start with # are skipped.
 enum status auth_add_file(struct auth *a, const char *path, struct err *err);
-int auth_find(const struct auth *a, const char *key, size_t len); // which key it is; -1: none
+int auth_find(const struct auth *a, const char *key, size_t len);         // which key it is; -1: none
+const char *auth_name(const struct auth *a, const char *key, size_t len); // NULL: it has none, or is none
 bool auth_check(const struct auth *a, const char *key, size_t len);
 void auth_free(struct auth *a);

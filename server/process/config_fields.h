@@ -61,7 +61,7 @@ struct config {
     // lifecycle
     double drain_timeout, watchdog_timeout; // s
     double target_itl;                      // ms; 0: none
-    char *log_level, *config_file, *metrics_namespace;
+    char *log_level, *log_format, *log_file, *config_file, *metrics_namespace;
     // commands
     char *prompt, *file, *system, *url;
     int max_tokens, answer_tokens, top_k, logprobs; // answer_*: of chat; tokens 0: any number

@@ -165,13 +165,12 @@ static const struct foreign_flag flags[] = {
     {"--enable-metrics|--enable-server-load-tracking|--disable-log-stats|--enable-log-requests|--no-enable-"
      "log-requests|--disable-log-requests|--log-requests",
      FOREIGN_BARE, NULL, "/metrics is always there, and every request is one line of the log"},
-    {"--log-requests-level|--max-log-len|--decode-log-interval|--log-format|--uvicorn-log-level|-lv|--"
+    {"--log-requests-level|--max-log-len|--decode-log-interval|--uvicorn-log-level|-lv|--"
      "verbosity|--log-verbosity",
      FOREIGN_VALUE, NULL, "--log-level error|warn|info|debug says how much"},
     {"-v|--verbose|--log-verbose|--log-disable|--log-prefix|--log-timestamps|--log-colors|--no-perf|--perf|--"
      "json-output|--show-time-cost",
      FOREIGN_BARE, NULL, "--log-level error|warn|info|debug says how much"},
-    {"--log-file", FOREIGN_VALUE, NULL, "the log goes to stderr"},
     {"-to|--timeout|--ssl-ca-certs|--sleep-idle-seconds", FOREIGN_VALUE, NULL,
      "a request ends when its client goes"},
     {"--ssl-key-file|--ssl-cert-file|--ssl-keyfile|--ssl-certfile", FOREIGN_OTHER, NULL, TLS},

@@ -208,7 +208,8 @@ const struct option options[] = {
      .help = "Require this key from clients. Repeatable. Safer: --api-key-file, or QUIRE_API_KEY in the "
              "environment."},
     {"api-key-file", SERVE, GROUP_SECURITY, OPT_STR, AT(api_key_file), "FILE",
-     .help = "Read keys from this file, one a line; SIGHUP reads it again."},
+     .help = "Read keys from this file, one a line; SIGHUP reads it again. Behind a key may stand a name, "
+             "for the log."},
     {"admin-api-key", SERVE, GROUP_SECURITY, OPT_SECRET, AT(admin_keys), "KEY",
      .help = "Require this key for requests that change the server, such as loading an adapter. Repeatable. "
              "Safer: "
@@ -228,6 +229,12 @@ const struct option options[] = {
     // ---- observability
     {"log-level", (ALL & ~CHAT) | QUANT, GROUP_OBSERVABILITY, OPT_CHOICE, AT(log_level),
      "error|warn|info|debug", .help = "Log this level and those before it.", .preset = "info"},
+    {"log-format", (ALL & ~CHAT) | QUANT, GROUP_OBSERVABILITY, OPT_CHOICE, AT(log_format), "text|json",
+     .help = "Log lines of key=value, which begin with the time where stderr is not the journal, or JSON "
+             "objects.",
+     .preset = "text"},
+    {"log-file", SERVE, GROUP_OBSERVABILITY, OPT_STR, AT(log_file), "FILE",
+     .help = "Append stderr to this file, too late for errors of the command line; SIGHUP opens it anew."},
     {"metrics-namespace", SERVE, GROUP_OBSERVABILITY, OPT_STR, AT(metrics_namespace), "NAME",
      .help = "Prefix of the metrics that vLLM also has.", .preset = "vllm"},
     {"trace", RUN, GROUP_OBSERVABILITY, OPT_STR, AT(trace), "FILE",

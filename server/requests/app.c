@@ -58,6 +58,15 @@ bool app_salt(const struct app *app, const struct http_head *head, char **salt, 
     return true;
 }
 
+struct key_note app_key_note(const struct app *app, const struct http_head *head) {
+    const char *key = app->auth.num_keys > 0 ? app_key(head) : NULL;
+    const char *name = key ? auth_name(&app->auth, key, strlen(key)) : NULL;
+    struct key_note note = {""};
+    if (name)
+        snprintf(note.text, sizeof note.text, " key=%s", name);
+    return note;
+}
+
 bool app_is_admin(const struct app *app, const struct http_head *head) {
     const char *key = app->admin.num_keys > 0 ? app_key(head) : NULL;
     return key && auth_check(&app->admin, key, strlen(key));

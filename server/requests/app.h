@@ -96,6 +96,10 @@ struct work_client app_client(const struct app *app, const struct http_request *
 // divides them further. Replaces the salt of `len` bytes by a hash of both, because --record writes it; for free(). False:
 // out of memory.
 bool app_salt(const struct app *app, const struct http_head *head, char **salt, size_t *len);
+// " key=NAME" for a line of the log where the presented key has a name, else "".
+struct key_note {
+    char text[80];
+} app_key_note(const struct app *app, const struct http_head *head);
 bool app_is_admin(const struct app *app, const struct http_head *head); // it presents an admin key
 // Whether the model gives completions, or vectors, or those of a reranker; otherwise e says what it gives (400).
 bool app_gives(const struct app *app, bool vectors, bool scores, struct api_error *e);

@@ -81,9 +81,10 @@ void exchange_log(struct exchange *x, int status, const char *finish) {
     int64_t arrived = x->http->arrived;
     double tpot = r->num_tokens > 1 ? ms_between(r->first, r->last) / (r->num_tokens - 1) : 0;
     log_msg(LOG_INFO,
-            "request id=%s prompt=%lld cached=%lld output=%lld finish=%s queue_ms=%.1f ttft_ms=%.1f "
+            "request id=%s%s prompt=%lld cached=%lld output=%lld finish=%s queue_ms=%.1f ttft_ms=%.1f "
             "tpot_ms=%.2f e2e_ms=%.1f status=%d",
-            x->http->request_id, (long long)u.prompt, (long long)u.cached, (long long)u.completion, finish,
+            x->http->request_id, app_key_note(x->app, &x->http->head).text, (long long)u.prompt,
+            (long long)u.cached, (long long)u.completion, finish,
             ms_between(x->timing.time_submitted, x->timing.time_scheduled), ms_between(arrived, r->first),
             tpot, ms_between(arrived, http_now()), status);
     if (x->app->otlp)

@@ -514,9 +514,38 @@ def test_log_injection(start):
         )
         conn.rest()
     log = server.log()
-    assert not re.search(r"^level=error msg=forged", log, re.M)
+    assert not re.search(r"^(time=\S+ )?level=error msg=forged", log, re.M)
     assert "\x1b" not in log
     assert max(len(l) for l in log.splitlines()) <= 4096
+
+
+def test_a_log_of_objects(start, tmp_path):
+    """--log-format json: every line is an object. --log-file: SIGHUP opens it anew, as log rotation wants."""
+    keys, log = tmp_path / "keys", tmp_path / "log"
+    keys.write_text("k-alice alice\nk-nobody\n")
+    server = start("--log-format", "json", "--api-key-file", keys, env={"JOURNAL_STREAM": "1:1"}, key="k-alice")
+    assert server.post(PATH, {"prompt": "a", "max_tokens": 1}).status == 200
+    assert server.get("/v1/models", headers={"Authorization": "Bearer wrong"}).status == 401
+    wait_for("the lines", lambda: server.log().count("\n") >= 4)
+    lines = [json.loads(line) for line in server.log().splitlines()]
+    assert all(re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", l["time"]) and l["level"] == "info" for l in lines)
+    [done] = [l for l in lines if l["msg"] == "request"]
+    [refused] = [l for l in lines if l["msg"] == "http"]
+    assert done["key"] == "alice" and done["output"] == 1 and done["status"] == 200
+    assert "key" not in refused and refused["status"] == 401
+    server.stop()
+
+    run = subprocess.Popen([BINARY, "serve", "--port", "0", "--log-file", log, "--log-level", "debug"], stderr=subprocess.DEVNULL)
+    try:
+        wait_for("the address", lambda: log.exists() and "listening on" in log.read_text())
+        log.rename(tmp_path / "old")
+        run.send_signal(signal.SIGHUP)
+        wait_for("a new file", log.exists)
+        run.terminate()
+        assert run.wait(30) == 0
+    finally:
+        run.kill()
+    assert re.search(r"^time=\S+ level=info signal=15 ", log.read_text(), re.M) and "signal=15" not in (tmp_path / "old").read_text()
 
 
 def test_start_says_what_it_serves(start):

@@ -225,10 +225,13 @@ TEST(sha256_vectors) {
 TEST(keys_are_compared_whole) {
     struct auth a = {0};
     assert_false(auth_check(&a, "", 0));
-    assert_int_equal(auth_add(&a, "one", 3), STATUS_OK);
-    assert_int_equal(auth_add(&a, "two", 3), STATUS_OK);
+    assert_int_equal(auth_add(&a, "one", 3, NULL), STATUS_OK);
+    assert_int_equal(auth_add(&a, "two", 3, "second"), STATUS_OK);
     assert_true(auth_check(&a, "one", 3));
     assert_true(auth_check(&a, "two", 3));
+    assert_string_equal(auth_name(&a, "two", 3), "second");
+    assert_null(auth_name(&a, "one", 3));
+    assert_null(auth_name(&a, "third", 5));
     assert_false(auth_check(&a, "on", 2));
     assert_false(auth_check(&a, "onee", 4));
     assert_false(auth_check(&a, "", 0));

@@ -1,6 +1,7 @@
 #include "keys.h"
 
 #include "log.h"
+#include "process/manager.h"
 #include "requests/app.h"
 
 #include <string.h>
@@ -58,12 +59,15 @@ static void after_read(uv_work_t *work, int status) {
     k->busy = false;
     if (k->again)
         keys_reload(app);
+    else
+        manager_ready();
 }
 
 void keys_reload(struct app *app) {
     struct key_files *k = &app->key_files;
     if (!app->config->api_key_file && !app->config->admin_key_file) {
         log_msg(LOG_INFO, "keys=kept why=\"no file of keys\"");
+        manager_ready();
         return;
     }
     k->again = k->busy; // the file being read may be older than the signal

@@ -17,6 +17,7 @@
 #include "log.h"
 #include "observe/otlp.h"
 #include "process/console.h"
+#include "process/manager.h"
 #include "process/process_env.h"
 #include "process/sampling_defaults.h"
 #include "process/setup.h"
@@ -209,6 +210,7 @@ static void after_load(uv_work_t *work, int status) {
     log_model(app, info);
     app->state = APP_READY;
     tell_address(app);
+    manager_ready();
 }
 
 // ---- while it runs
@@ -242,6 +244,7 @@ static void on_tick(uv_timer_t *timer) {
             exchanges_fail(app, 503, "shutting_down", "The server is shutting down.");
     }
     exchanges_tick(app, now);
+    manager_tick(&app->pulse, now, app->loading);
     http_run(&app->http);
 }
 
@@ -290,18 +293,21 @@ static void on_signal(uv_signal_t *handle, int number) {
     app->state = APP_DRAINING;
     stop_work(app);
     app->drain_deadline = http_now() + (int64_t)(drain_seconds(app, number) * 1e9);
+    manager_stopping(drain_seconds(app, number) + 2 * GRACE_SECONDS);
     uv_timer_start(&app->tick, on_tick, 0, DRAIN_TICK_MS);
 }
 
 // From a terminal that is gone it ends the server, as it always has, unless that is to outlive it (nohup).
 static void on_hangup(uv_signal_t *handle, int number) {
     struct app *app = handle->data;
-    if (app->had_terminal && !process_env_has_terminal())
+    if (app->had_terminal && !process_env_has_terminal()) {
         on_signal(handle, number);
-    else if (!log_reopen())
+        return;
+    }
+    manager_reloading();
+    if (!log_reopen())
         log_msg(LOG_ERROR, "the log goes on in the file it had: %s", strerror(errno));
-    else
-        keys_reload(app);
+    keys_reload(app);
 }
 
 // ---- start

@@ -377,7 +377,8 @@ bool routes_head(void *arg, struct http_request *request) {
         REPLY_ERROR(
             request, 403, "host_not_allowed", NULL,
             "Without an API key this server answers to its local names only, to keep other sites' pages "
-            "out.");
+            "out, and the Host header is another's. Behind a proxy give it a key (--api-key-file), or have "
+            "the proxy send Host: localhost.");
     } else if (options && h->origin && h->acrm) {
         reply_preflight(app, request);
     } else if (auth->num_keys > 0 && !r->open && !has_key(auth, h) &&

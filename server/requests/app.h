@@ -8,6 +8,7 @@
 #include "observe/metrics.h"
 #include "observe/watchdog.h"
 #include "process/config.h"
+#include "process/manager.h"
 #include "service.h"
 #include "work_pool.h"
 
@@ -73,6 +74,7 @@ struct app {
     uv_timer_t tick;
     uv_prepare_t turn;
     struct watchdog watchdog;
+    struct manager_pulse pulse;
     _Atomic uint64_t turns; // of the loop; the watchdog looks
     uv_signal_t sigterm, sigint, sigusr1, sighup;
     bool had_terminal; // the server ends with it

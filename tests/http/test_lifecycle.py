@@ -554,6 +554,28 @@ def test_start_says_what_it_serves(start):
     assert re.search(r"\b1600\b|1,600", log), f"100 blocks of 16 are 1,600 tokens of cache:\n{log}"
 
 
+def test_a_service(start, tmp_path):
+    """systemd is told: ready, alive, reloading and ready again, stopping."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(str(tmp_path / "notify"))
+        manager.settimeout(30)
+        env = {"NOTIFY_SOCKET": str(tmp_path / "notify"), "WATCHDOG_USEC": "1000000"}
+        server = start(env=env)
+        assert manager.recv(1000) in (b"READY=1", b"EXTEND_TIMEOUT_USEC=30000000\nWATCHDOG=1")
+        while manager.recv(1000) != b"WATCHDOG=1":
+            pass
+        server.signal(signal.SIGHUP)
+        heard = []
+        while not any(word.startswith(b"RELOADING") for word in heard) or heard[-1] != b"READY=1":
+            heard.append(manager.recv(1000))
+        [reload] = [word for word in heard if word.startswith(b"RELOADING")]
+        assert re.fullmatch(rb"RELOADING=1\nMONOTONIC_USEC=\d+", reload)
+        server.signal()
+        while not (word := manager.recv(1000)).startswith(b"STOPPING=1\nEXTEND_TIMEOUT_USEC="):
+            assert word in (b"WATCHDOG=1", b"READY=1"), word
+        server.wait()
+
+
 # ---- recording
 
 

@@ -5,7 +5,8 @@ A test that no mutation kills is decoration. Each row of MUTATIONS is one mutant
 
     (file, exact old text, new text, test program that must fail[, how])
 
-how: "hangs", or for emu/planted.py the case of the test that finds it, and the source to compile where that is not the file.
+how: "hangs", or for emu/planted.py the case of the test that finds it, and the source to compile where that is not the file. In place
+of a program may stand a file of tests/http; how is then what pytest's -k takes.
 
 The old text must stand in the file exactly once. To cover a new module, append rows in tests/mutants, each with a comment
 behind it that names the bug, and run `tests/mutate.py [part of a file or test name ...]`; `--list [part ...]` prints the rows, and `--check`
@@ -29,12 +30,11 @@ SIM_REQUESTS = "200000"
 TABLES = (scheduling, files, models, cuda, server, grammar, schema)
 MUTATIONS = [row[:4] for table in TABLES for row in table.ROWS]
 HOW = [(row + ("",))[4] for table in TABLES for row in table.ROWS]
-HANG = {row for row, how in zip(MUTATIONS, HOW) if how == "hangs"}
 
 
-def run(cmd, cwd, timeout, until=None):
+def run(cmd, cwd, timeout, until=None, more={}):
     """(exit status or None when it hung, output); it is killed at the first line that `until` matches"""
-    env = dict(os.environ, QUIRE_SIM_REQUESTS=SIM_REQUESTS)
+    env = dict(os.environ, QUIRE_SIM_REQUESTS=SIM_REQUESTS, **more)
     env.setdefault("QUIRE_TEST_DATA", os.path.join(ROOT, "..", "shared", "data"))  # the copy has none beside it
     env.pop("QUIRE_SIM_SEED", None)
     p = subprocess.Popen(cmd, cwd=cwd, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
@@ -54,7 +54,22 @@ def run(cmd, cwd, timeout, until=None):
     return (None, "") if hung.is_set() else (status, "".join(out))
 
 
-def try_mutant(tree, build, row):
+def make(build, tree, test, timeout):
+    """What run() returns."""
+    targets = ["quire", "quire-cuda-emulated", "fault-backend", "golden_models"] if test.endswith(".py") else [test]
+    return run(["ninja", "-C", build, *targets], tree, timeout)
+
+
+def ask(build, tree, test, how):
+    """What run() returns; the first test that fails is enough."""
+    if not test.endswith(".py"):
+        return run([find_program(build, test)], tree, TIMEOUT, FAILED)
+    python = os.path.join(ROOT, ".venv", "bin", "python")
+    return run([python, "-m", "pytest", "-q", "-x", test, "-k", how], os.path.join(tree, "tests", "http"), TIMEOUT,
+               more={"QUIRE_BINARY": os.path.join(build, "quire")})
+
+
+def try_mutant(tree, build, row, how):
     """'caught', 'SURVIVED', or what is wrong with the row"""
     path, old, new, test = row
     name = os.path.join(tree, path)
@@ -65,13 +80,13 @@ def try_mutant(tree, build, row):
     try:
         with open(name, "w", encoding="utf-8") as f:
             f.write(text.replace(old, new))
-        status, out = run(["ninja", "-C", build, test], tree, 600)
+        status, out = make(build, tree, test, 600)
         if status != 0:
             print(out[-2000:], file=sys.stderr)
             return "ERROR: does not compile"
-        status, _ = run([find_program(build, test)], tree, TIMEOUT, FAILED)  # the first test that fails is enough
+        status, _ = ask(build, tree, test, how)
         if status is None:
-            return "caught (hung)" if row in HANG else "ERROR: hung"
+            return "caught (hung)" if how == "hangs" else "ERROR: hung"
         return "SURVIVED" if status == 0 else "caught"
     finally:
         with open(name, "w", encoding="utf-8") as f:
@@ -90,7 +105,7 @@ def bugs():
     notes = []
     for table in TABLES:
         with open(table.__file__, encoding="utf-8") as f:
-            notes += re.findall(r'"test_\w+"(?:, "[\w ./]+")?\),\s+# (.*)$', f.read(), re.MULTILINE)
+            notes += re.findall(r'"test_\w+(?:\.py)?"(?:, "[\w ./]+")?\),\s+# (.*)$', f.read(), re.MULTILINE)
     if len(notes) != len(MUTATIONS):
         sys.exit(f"{len(MUTATIONS)} rows, {len(notes)} comments behind them")
     return notes
@@ -135,8 +150,8 @@ def main():
         return check()
     root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     words = sys.argv[1:]
-    rows = [MUTATIONS[i] for i in chosen(words)]
-    needs_server = any(r[3].startswith(("test_json_", "test_server_")) for r in rows)
+    rows, hows = [MUTATIONS[i] for i in chosen(words)], [HOW[i] for i in chosen(words)]
+    needs_server = any(r[3].startswith(("test_json_", "test_server_")) or r[3].endswith(".py") for r in rows)
     os.environ.setdefault("QUIRE_TEST_DATA", os.path.join(os.path.dirname(root), "shared", "data"))
     if not os.path.isdir(os.environ["QUIRE_TEST_DATA"]):
         print(f"no test data at {os.environ['QUIRE_TEST_DATA']}: mutants survive whose tests need it", file=sys.stderr)
@@ -148,17 +163,18 @@ def main():
                            "-DQUIRE_SERVER=" + ("ON" if needs_server else "OFF")], tree, 300)
         if status != 0:
             sys.exit(out)
-        for test in sorted({r[3] for r in rows}):  # the sound programs pass, or nothing below means anything
-            status, out = run(["ninja", "-C", build, test], tree, 900)
+        sound = sorted({(r[3], how if r[3].endswith(".py") else "") for r, how in zip(rows, hows)})
+        for test, how in sound:  # these pass, or nothing below means anything
+            status, out = make(build, tree, test, 900)
             if status == 0:
-                status, out = run([find_program(build, test)], tree, TIMEOUT)
+                status, out = ask(build, tree, test, how)
             if status != 0:
                 print(out)
                 print(f"{test} fails without a mutation")
                 print(f"0 passed, {len(rows)} failed")
                 return 1
-        for row in rows:
-            result = try_mutant(tree, build, row)
+        for row, how in zip(rows, hows):
+            result = try_mutant(tree, build, row, how)
             failed += not result.startswith("caught")
             print(f"{result:14} {row[3]:18} {row[0]:26} {' '.join(row[1].split())[:70]}", flush=True)
     print(f"{len(rows) - failed} passed, {failed} failed")

@@ -117,7 +117,7 @@ ROWS = [
     (CUDA % "ranks.cu", "(sum_size<T>(a) + 32 * WORLD - 1) / (32 * WORLD)", "sum_size<T>(a) / (32 * WORLD)", "test_emu_peers", "test_sum"),  # two shots: nobody adds the end
     (CUDA % "ranks.cu", "i < all; i += 4 * size)", "i < all && i < 4 * size; i += 4 * size)", "test_emu_peers", "test_sum"),  # two shots: the first four slices
     (CUDA % "ops.h", "> worth * (size_t)world;", ">= worth * (size_t)world;", "test_emu_peers"),  # two shots of two ranks
-    (CUDA % "peers.c", "        p->two_shots = all[0].two_shots; // all do the same\n", "", "test_processes"),  # each rank its own way
+    (CUDA % "peers.c", "        p->two_shots = all[0].two_shots; // all do the same\n", "", "test_processes.py", "long_sums"),  # each rank its own way
     (CUDA % "sample.cu", "float max = finite ? -INFINITY : NAN;", "float max = -INFINITY;", "test_emu_sample", "test_topk"),  # a slice that is not finite is sampled from
     (CUDA % "ranks.cu", "i = (int)threadIdx.x, at = from * n + i;", "i = (int)threadIdx.x, at = i;", "test_emu_peers", "test_gather"),  # the first rank's slices from all
     (CUDA % "sample.cu", "= {order_key(v.best), 0, 1}; // greedy", "= {order_key(v.best), 1, 1}; // greedy", "test_emu_sample"),  # the second of equal best tokens
@@ -282,13 +282,13 @@ ROWS = [
     (CUDA % "rows.cu", "largest < 7.88860905e-31f ? 0 :", "", "test_emu_gemm", "test_w8a8"),  # W8A8: a factor that is infinite
     (CUDA % "common.cuh", "s.column ? read4(s.column, i, n, whole) : one", "one", "test_emu_rows", "test_finish rows.cu"),  # W8A8: weights without their scales
     (CUDA % "peers.c", "        shot = dev->work.num_decode;\n", "        shot = 0;\n", "test_emu_ranks"),  # decodes are added by NCCL beside a long prompt
-    (CUDA % "peers.c", "        if (p->comm->ops->error(p->comm)[0])\n", "        if (false)\n", "test_processes"),  # nobody ends a kernel that waits for another process
-    (CUDA % "peers.c", "    other->part = (float *)(void *)((char *)other->part + shift);\n", "", "test_processes"),  # parts of another process are read where they lie there
-    (CUDA % "peers.c", "rows, end, ld, ld});", "rows, end, end, ld});", "test_processes"),  # logits by NCCL: what others had in the step before is added
-    (CUDA % "peers.c", "        gather_by_nccl(dev, s->max, n, begin / CUDA_GROUP, (end + CUDA_GROUP - 1) / CUDA_GROUP, s->ldmax);\n", "", "test_processes"),  # and the maxima are a rank's own
-    (CUDA % "peers.c", "if (!p->shares && memcmp(", "if (false && memcmp(", "test_processes"),  # two processes on one GPU
-    (CUDA % "peers.c", "broadcast(p->comm, ids, sizeof ids, 0)", "broadcast(p->comm, ids, sizeof ids - 1, 0)", "test_processes"),  # others do not hear that there is NCCL
-    ("engine/ranks/ranks.c", "apart += !processes_share_machine(", "apart += !c->processes && processes_share_machine(", "test_processes"),  # GPUs of two machines share a layer
+    (CUDA % "peers.c", "        if (p->comm->ops->error(p->comm)[0])\n", "        if (false)\n", "test_processes.py", "gpu_is_killed or another_process_fails"),  # nobody ends a kernel that waits for another process
+    (CUDA % "peers.c", "    other->part = (float *)(void *)((char *)other->part + shift);\n", "", "test_processes.py", "one_gpu_of_two"),  # parts of another process are read where they lie there
+    (CUDA % "peers.c", "rows, end, ld, ld});", "rows, end, end, ld});", "test_processes.py", "gpus_apart"),  # logits by NCCL: what others had in the step before is added
+    (CUDA % "peers.c", "        gather_by_nccl(dev, s->max, n, begin / CUDA_GROUP, (end + CUDA_GROUP - 1) / CUDA_GROUP, s->ldmax);\n", "", "test_processes.py", "gpus_apart"),  # and the maxima are a rank's own
+    (CUDA % "peers.c", "if (!p->shares && memcmp(", "if (false && memcmp(", "test_processes.py", "one_gpu_of_two"),  # two processes on one GPU
+    (CUDA % "peers.c", "broadcast(p->comm, ids, sizeof ids, 0)", "broadcast(p->comm, ids, sizeof ids - 1, 0)", "test_processes.py", "nccl_of_one"),  # others do not hear that there is NCCL
+    ("engine/ranks/ranks.c", "apart += !processes_share_machine(", "apart += !c->processes && processes_share_machine(", "test_processes.py", "gpus_out_of_reach"),  # GPUs of two machines share a layer
     (CUDA % "phases.c", ".split0 = list->one_launch ? 0 : first[row],", ".split0 = 0,", "test_emu_forward"),  # every launch of decode takes the first one's splits
     (CUDA % "work.c", "first_split[end + 1] - first_split[row] <= max_splits)", "first_split[end] - first_split[row] <= max_splits)", "test_emu_forward"),  # a launch has a row too many
     (CUDA % "step.c", "    *g = key;\n", "    g->num_tokens = tokens;\n", "test_emu_steps"),  # a bucket beyond those that are kept replays another

@@ -221,7 +221,6 @@ ROWS = [
     (WEIGHTS, "&(float){1}", "&(float){2}", "test_json_transformers"),  # OLMo 1's norms
     (WEIGHTS, "two ? WEIGHT_FFN_NORM : WEIGHT_ATTN_NORM", "two && c->tied ? WEIGHT_FFN_NORM : WEIGHT_ATTN_NORM", "test_json_transformers"),  # the one norm of Falcon 7B has another name
     (CONFIG, "r->arch->window_rope && windowed;", "0;", "test_json_arch"),  # layers with a window rotate as the others
-    (CONFIG, "a->head_dim == b->head_dim && ", "", "test_json_arch"),  # layers with and without a window have heads of one size
     (CONFIG, "c->ffn[i].hidden != ffn->hidden", "false", "test_json_arch"),  # feed-forward parts of one size
     (CONFIG_ATTN, "h->window_rope_dim % 2 == 0", "true", "test_model_config"),  # an odd number rotates
     (KV_LAYERS, "b->rope != a->rope ||", "", "test_kv_layers"),  # shared keys that rotate in another way

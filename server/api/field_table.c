@@ -1,7 +1,7 @@
 // Names of OpenAI's APIs and of the tokenizer: one row per name and place. Sources: OpenAI's OpenAPI description; vLLM's
 // protocol.py of chat_completion and completion; llama.cpp's tools/server; SGLang's protocol.py, io_struct.py and
 // sampling_params.py; TGI's router/src/lib.rs; and names that clients of text-generation-webui and Mistral send.
-// docs/api.md says the same in words; tests/http/test_fields.py compares them and sends each name.
+// docs/fields.py writes docs/fields.md from it; tests/http/test_fields.py sends each name.
 #include "field_table.h"
 
 #include "field_rows.h"

@@ -105,7 +105,7 @@ def check_tables():
 
 
 def check_generated():
-    for script in ("docs/performance/tables.py", "docs/architecture.py"):
+    for script in ("docs/performance/tables.py", "docs/architecture.py", "docs/fields.py"):
         done = subprocess.run([sys.executable, ROOT / script, "--check"], capture_output=True, text=True)
         check(done.returncode == 0, done.stdout, done.stderr)
 

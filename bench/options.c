@@ -1,5 +1,8 @@
 #include "options.h"
 
+#include "build_id.h"
+#include "roff.h"
+
 #include <errno.h>
 #include <math.h>
 #include <stdarg.h>
@@ -145,6 +148,41 @@ static void print_help(void) {
         snprintf(left, sizeof left, "--%s %s", flags[i].name, flags[i].value);
         printf("  %-34s %s\n", left, flags[i].help);
     }
+}
+
+static void print_manual(void) {
+    roff_begin(stdout, "QUIRE-BENCH", "2026-11-28", build_version);
+    roff_section(stdout, "NAME");
+    puts("quire\\-bench \\- load an OpenAI\\-compatible server and measure it");
+    roff_section(stdout, "SYNOPSIS");
+    puts(".B quire\\-bench\n[\\fIhttp://HOST:PORT\\fR] [\\fIFLAGS\\fR]\n.br\n.B quire\\-bench compare\n"
+         "\\fIA.json B.json\\fR ... [\\fB\\-\\-html\\fR \\fIFILE\\fR]");
+    roff_section(stdout, "DESCRIPTION");
+    roff_lines(stdout,
+               "Sends requests to any server of OpenAI's completions or chat completions, at a rate or by so "
+               "many clients, and reports throughput, time to first token and time between tokens. "
+               "`compare` prints such reports side by side. Flags are named as those of `vllm bench serve`.");
+    roff_section(stdout, "FLAGS");
+    for (size_t i = 0; i < NUM_FLAGS; i++) {
+        char name[64];
+        if (flags[i].kind == GROUP) {
+            roff_part(stdout, flags[i].name);
+            continue;
+        }
+        snprintf(name, sizeof name, "--%s", flags[i].name);
+        roff_item(stdout, name, flags[i].value, flags[i].help);
+    }
+    roff_section(stdout, "EXIT STATUS");
+    roff_item(stdout, "0", "", "Measured.");
+    roff_item(stdout, "1", "", "The server, or a file, or standard output: no result, or not all of it.");
+    roff_item(stdout, "2", "", "The command line.");
+    roff_item(stdout, "130", "",
+              "Stopped by SIGINT or SIGTERM; the report has what was measured until then.");
+    roff_section(stdout, "EXAMPLES");
+    roff_example(stdout, "quire-bench http://127.0.0.1:8000 --request-rate 4 --duration 60\n"
+                         "quire-bench compare before.json after.json");
+    roff_section(stdout, "SEE ALSO");
+    puts(".BR quire (1)");
 }
 
 static void set_defaults(struct options *o) {
@@ -395,6 +433,10 @@ void options_read(struct options *o, int argc, char **argv) {
         const char *arg = argv[i];
         if (strcmp(arg, "--help") == 0 || strcmp(arg, "-h") == 0) {
             print_help();
+            exit(0);
+        }
+        if (strcmp(arg, "--man") == 0) {
+            print_manual();
             exit(0);
         }
         if (strncmp(arg, "http://", 7) == 0 || strncmp(arg, "https://", 8) == 0) {

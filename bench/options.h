@@ -68,8 +68,8 @@ struct options {
     bool quiet;
 };
 
-// Fills `o` from the arguments. On a mistake: prints one line to stderr and ends the program with 2. --help
-// prints and ends with 0.
+// Fills `o` from the arguments. On a mistake: prints one line to stderr and ends the program with 2. --help and --man
+// print and end with 0.
 void options_read(struct options *o, int argc, char **argv);
 // Shortens made-up prompts whose length is the default, so that they and their outputs fit a context of
 // max_model_len tokens (0: unknown). True: it did.

@@ -8,6 +8,7 @@
 #include "process/console.h"
 #include "process/default_model.h"
 #include "process/environment.h"
+#include "process/manual.h"
 #include "process/model_name.h"
 #include "process/nearest.h"
 #include "process/process_env.h"
@@ -175,10 +176,15 @@ static int help(const char *topic) {
         print_help(stdout);
     } else if (strcmp(topic, "configuration") == 0) {
         config_page(stdout);
+    } else if (strcmp(topic, "man") == 0) {
+        manual_begin(stdout);
+        for (int i = 0; i < NUM_COMMANDS; i++)
+            manual_command(stdout, commands[i].name, commands[i].args, commands[i].help);
+        manual_end(stdout);
     } else if (found < NUM_COMMANDS) {
         print_command_help(found);
     } else {
-        complain("no help on '%.60s'; there is some on each command, and on configuration", topic);
+        complain("no help on '%.60s'; there is some on each command, on configuration, and as man", topic);
         return EXIT_USAGE;
     }
     return 0;

@@ -18,6 +18,8 @@ static const char *const group_names[NUM_GROUPS] = {
     [GROUP_PROCESS] = "Process",
 };
 
+const char *option_group_name(enum option_group group) { return group_names[group]; }
+
 static int width_of(FILE *out) {
     struct winsize size;
     int n = ioctl(fileno(out), TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col - 1 : WIDTH;
@@ -37,8 +39,7 @@ static void print_wrapped(FILE *out, const char *text, int *at, int width) {
     }
 }
 
-// As shown to people; "": none
-static const char *preset_of(const struct option *o) {
+const char *option_preset(const struct option *o) {
     const char *preset = o->shown ? o->shown : option_takes_value(o) ? o->preset : NULL;
     return preset ? preset : "";
 }
@@ -50,7 +51,7 @@ static void print_option(FILE *out, const struct option *o, int width) {
     fprintf(out, at + 2 > COLUMN ? "\n%*s" : "%*s", at + 2 > COLUMN ? COLUMN : COLUMN - at, "");
     at = COLUMN;
     print_wrapped(out, o->help, &at, width);
-    const char *preset = preset_of(o);
+    const char *preset = option_preset(o);
     if (*preset) {
         char text[120];
         int len = snprintf(text, sizeof text, "(default: %s)", preset);
@@ -89,19 +90,23 @@ static void print_cell(FILE *out, const char *text) {
         fputs(*text == '|' ? "\\|" : (char[]){*text, '\0'}, out);
 }
 
-static void print_row(FILE *out, const struct option *o) {
+void option_commands(FILE *out, unsigned commands, const char *between) {
     static const char *const names[] = {"serve",  "generate", "inspect", "perplexity", "tokenize", "replay",
                                         "health", "quantize", "chat",    "top",        "launch"};
+    for (unsigned i = 0, num = 0; i < sizeof names / sizeof *names; i++)
+        if (commands & 1u << i)
+            fprintf(out, "%s%s", num++ ? between : "", names[i]);
+}
+
+static void print_row(FILE *out, const struct option *o) {
     fprintf(out, "| `--%s%s", o->name, o->metavar ? " " : "");
     print_cell(out, o->metavar ? o->metavar : "");
     fputs("` | ", out);
     print_cell(out, o->help);
     fputs(" | ", out);
-    print_cell(out, preset_of(o));
-    fputs(" |", out);
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (o->commands & 1u << i)
-            fprintf(out, " %s", names[i]);
+    print_cell(out, option_preset(o));
+    fputs(" | ", out);
+    option_commands(out, o->commands, " ");
     fputs(" |\n", out);
 }
 

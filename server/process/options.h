@@ -3,6 +3,8 @@
 
 #include "config_fields.h"
 
+#include <stdio.h>
+
 enum option_type {
     OPT_STR,    // char *
     OPT_CONFIG, // char *: the --config file, which cannot name another
@@ -55,6 +57,11 @@ enum { MAX_OPTIONS = 128 };
 
 extern const struct option options[];
 extern const int num_options; // at most MAX_OPTIONS
+
+// In help texts, which config_help.c writes: the default as shown, "": none; commands by name; a group's heading.
+const char *option_preset(const struct option *o);
+void option_commands(FILE *out, unsigned commands, const char *between);
+const char *option_group_name(enum option_group group);
 
 static inline bool option_takes_value(const struct option *o) {
     return o->type != OPT_FLAG && o->type != OPT_NOFLAG && o->type != OPT_HELP;

@@ -3,8 +3,8 @@
 #   docker build -t quire .
 #   docker run --rm -p 127.0.0.1:8000:8000 -v /path/to/model.gguf:/models/m.gguf:ro quire serve /models/m.gguf
 #
-# Runs with a read-only root file system and as any user: --read-only --user 12345:12345. It writes nowhere. README.md says
-# how to give it keys. tests/container.sh builds and tries it.
+# Runs with a read-only root file system and as any user: --read-only --user 12345:12345. It writes nowhere.
+# docs/deploy.md says how to give it keys. tests/container.sh builds and tries it.
 # For ARM64: docker buildx build --platform linux/arm64. The compiler runs on the host's own processor either way.
 FROM --platform=$BUILDPLATFORM debian:bookworm-slim AS build
 ARG TARGETARCH

@@ -76,6 +76,8 @@ def select(files, edges, programs, names):
         http |= {p.name for p in (ROOT / "tests/http").glob("test_bench*.py")}
     if any(f.endswith(".md") for f in files):
         http.add("test_documented.py")
+    if "docs/deploy.md" in files:
+        http.add("test_deploy.py")
     return chosen, " ".join(sorted(http)), kernels
 
 

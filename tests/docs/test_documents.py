@@ -66,6 +66,52 @@ def check_sources():
                       f"{path.relative_to(ROOT)}: speaks of {target}, which does not exist")
 
 
+SOURCES = (".c", ".h", ".cu", ".cuh", ".cpp", ".py", ".sh", ".cmake", ".txt", ".json", ".def", ".js", ".jinja", ".yml", ".sbatch", "")
+# Flags of programs that are not ours.
+THEIR_FLAGS = set("""abbrev-ref attn-backend branch gpu-bind host include mca memory mpi network no-deps no-install-recommends platform prefix
+    preset rm signal system no-create-home target build install test-dir output-on-failure label-exclude bind-to chunked-prefill component""".split())
+
+
+def known_words(pattern):
+    """Every match in the sources."""
+    found = set()
+    for path in ROOT.rglob("*"):
+        parts = path.relative_to(ROOT).parts
+        if not parts[0].startswith(("build", ".venv", ".git")) and path.suffix in SOURCES and path.is_file() and path.name != "test_documents.py":
+            found |= set(re.findall(pattern, path.read_text(errors="ignore")))
+    return found
+
+
+def check_names():
+    """Flags, variables, commands and files that documents name exist."""
+    options = "".join((ROOT / name).read_text() for name in ("server/process/options.c", "server/process/foreign_flags.c", "bench/options.c"))
+    ours = {name.lstrip("-") for text in re.findall(r'\{"([-\w| ]+)",', options) for name in re.split(r"[| ]+", text)} | {"man", "version"}
+    flags = ours | THEIR_FLAGS | {flag[2:] for flag in known_words(r"--[a-z][\w-]*")}
+    variables = {f"QUIRE_{flag.upper().replace('-', '_')}" for flag in flags} | known_words(r"QUIRE_[A-Z0-9_]+")
+    others = re.search(r"others\[\] = {([^}]*)}", (ROOT / "server/process/environment.c").read_text())[1]
+    variables |= {f"QUIRE_{name}" for name in re.findall(r'"(\w+)"', others)}
+    commands = set(re.findall(r'^    \{"(\w+)", "', (ROOT / "server/commands/quire_main.c").read_text(), re.M)) | {"help", "version"}
+    for path in documents():
+        name, text = str(path.relative_to(ROOT)), path.read_text()
+        if name in ("docs/configuration.md", "CHANGELOG.md"):  # generated from the table; of other days
+            continue
+        code = re.findall(r"`([^`\n]+)`", re.sub(r"```.*?```", "", text, flags=re.S)) + re.findall(r"^```\w*\n(.*?)^```", text, re.M | re.S)
+        for piece in code:
+            for flag in re.findall(r"(?<![\w-])--([a-z][\w-]*)", piece):
+                check(flag.rstrip("-") in flags or flag.removeprefix("no-") in flags, f"{name}: speaks of --{flag}, which nothing takes")
+            for line in re.findall(r"^(?:mpirun .*)?quire(?:-bench)? .*", piece.replace("\\\n", " "), re.M):
+                line = re.sub(r"^mpirun.*?(?=quire )| (#|--|\|) .*", "", line)
+                for flag in re.findall(r" --([a-z][\w-]*)", line):
+                    check(flag in ours, f"{name}: speaks of --{flag}, which Quire does not take")
+            for variable in re.findall(r"\bQUIRE_[A-Z0-9_]+\b", piece):
+                check(variable in variables, f"{name}: speaks of {variable}, which nothing reads")
+            for command in re.findall(r"^(?:\$ )?quire ([a-z]+)\b", piece, re.M):
+                check(command in commands, f"{name}: speaks of `quire {command}`, which is no command")
+            for target in re.findall(r"^[\w.-]+(?:/[\w.-]+)+\.(?:c|h|cu|cuh|py|sh|jinja|json|def|js|yml)$", piece):
+                there = [path.parent / target, ROOT / target, *(p / target for p in (ROOT / "tests", ROOT / "tests/http", ROOT / "kernels"))]
+                check(any(t.exists() for t in there), f"{name}: speaks of {target}, which does not exist")
+
+
 def load(path):
     spec = importlib.util.spec_from_file_location(path.stem, path)
     module = importlib.util.module_from_spec(spec)
@@ -112,6 +158,7 @@ def check_generated():
 
 check_texts()
 check_sources()
+check_names()
 check_tables()
 check_generated()
 print("\n".join(wrong))

@@ -34,6 +34,7 @@ def lines_of(text):
 
 
 COMMANDS = sorted({(str(page.relative_to(ROOT)), line) for page in PAGES for line in lines_of(page.read_text())})
+PROGRAMS = [(str(page.relative_to(ROOT)), code) for page in PAGES for code in re.findall(r"^```python\n(.*?)^```", page.read_text(), re.M | re.S)]
 SPOKEN = sorted({(str(page.relative_to(ROOT)), code) for page in PAGES
                  for code in re.findall(r"`((?:\./dev|python3|build/release/|tests/|docs/|models/train/)[^`]*)`", page.read_text())
                  if code.startswith(("./dev", "python3")) or " " in code})  # fmt: skip
@@ -176,10 +177,15 @@ def test_command(page, line, place, tiny):
         assert rest.split()[0] in ("--build", "--install") and rest.split()[1] == "build/release", line
     elif head in ("pip", "hf", "ollama") and rest.split()[0] in ("download", "pull"):
         pytest.skip("fetches files; the names are those that unit.test_server_names finds")
+    elif line in ("quire serve", "quire serve model.gguf"):
+        serves(line, place)
     elif head == "quire":
-        done = bash(line, place)  # of files that are not there
-        assert done.returncode in (1, 2), done.stderr
-        assert re.search(r"cannot open|No such file|`(hf download|ollama pull) ", done.stderr), done.stderr
+        done = bash(line.replace("127.0.0.1:8000", tiny.host_header) + " </dev/null", place)
+        if done.returncode != 0:  # of files that are not there
+            assert done.returncode in (1, 2) and "model.gguf" not in line, done.stderr
+            assert re.search(r"cannot open|No such file|`(hf download|ollama pull) ", done.stderr), done.stderr
+    elif head == "useradd":
+        pytest.skip("makes a user of the system")
     elif head == "docker":
         pytest.skip("tests/container.sh builds the image and serves from it")
     elif head.startswith("build/release/"):
@@ -190,6 +196,15 @@ def test_command(page, line, place, tiny):
         assert (ROOT / head).exists()
     else:
         pytest.fail(f"{page} prints a command that nothing here tries: {line}")
+
+
+@pytest.mark.parametrize(("page", "code"), PROGRAMS, ids=[f"{page}: {i}" for i, (page, _) in enumerate(PROGRAMS)])
+def test_program(page, code, tiny):
+    """A reader's Python, as printed, but for the server's address."""
+    pytest.importorskip("openai")
+    assert "127.0.0.1:8000" in code
+    done = subprocess.run([sys.executable, "-c", code.replace("127.0.0.1:8000", tiny.host_header)], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0 and done.stdout.strip(), done.stderr[-2000:]
 
 
 @pytest.mark.parametrize(("page", "code"), SPOKEN, ids=[f"{page}: {code[:60]}" for page, code in SPOKEN])
@@ -209,4 +224,4 @@ def test_configuration_is_the_tables():
 
 
 def test_both_kinds_are_found():
-    assert ("README.md", "./dev test") in COMMANDS and ("CONTRIBUTING.md", "./dev fuzz 60") in SPOKEN
+    assert len(PROGRAMS) >= 2 and ("README.md", "./dev test") in COMMANDS and ("CONTRIBUTING.md", "./dev fuzz 60") in SPOKEN

@@ -55,13 +55,13 @@ def run(cmd, cwd, timeout, until=None, more={}):
 
 
 def make(build, tree, test, timeout):
-    """What run() returns."""
+    """As run() returns it."""
     targets = ["quire", "quire-cuda-emulated", "fault-backend", "golden_models"] if test.endswith(".py") else [test]
     return run(["ninja", "-C", build, *targets], tree, timeout)
 
 
 def ask(build, tree, test, how):
-    """What run() returns; the first test that fails is enough."""
+    """As run() returns it; the first test that fails is enough."""
     if not test.endswith(".py"):
         return run([find_program(build, test)], tree, TIMEOUT, FAILED)
     python = os.path.join(ROOT, ".venv", "bin", "python")

@@ -472,6 +472,19 @@ def test_nccl_of_one_process(first):
 
 
 @needs_emulated
+def test_processes_add_alike():
+    """The first process says from which size on sums take two shots: one that waited for another way would wait for ever."""
+    words = ["generate", "--raw", "-p", "Once upon a time there was a cat. " * 12, "-n", "2", "--json", *LOGPROBS, "--device", "cuda",
+             "--tensor-parallel-size", "4"]  # fmt: skip
+    env = {"QUIRE_CUDA_MODULE": str(EMULATED)}
+    always, never = ["env", "QUIRE_CUDA_TWO_SHOTS=0"], ["env", "QUIRE_CUDA_TWO_SHOTS=1000000000"]
+    got = launch([RUN, "mpirun", 1, *always, BINARY, *words, ":", "-np", 3, *never, BINARY, *words], env=env)
+    want = run(*words, env=env)
+    assert (want.returncode, got.returncode) == (0, 0), (want, got)
+    assert json.loads(got.stdout)["logprobs"] == json.loads(want.stdout)["logprobs"]
+
+
+@needs_emulated
 @pytest.mark.parametrize("own", [{"QUIRE_CUDA_SHARE_DEVICE": "1"}, {"QUIRE_EMULATED_DEVICES": "2"}])
 def test_one_gpu_of_two_processes(own):
     """Both are told to share it, or process 1 alone."""

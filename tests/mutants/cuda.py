@@ -117,7 +117,7 @@ ROWS = [
     (CUDA % "ranks.cu", "(sum_size<T>(a) + 32 * WORLD - 1) / (32 * WORLD)", "sum_size<T>(a) / (32 * WORLD)", "test_emu_peers", "test_sum"),  # two shots: nobody adds the end
     (CUDA % "ranks.cu", "i < all; i += 4 * size)", "i < all && i < 4 * size; i += 4 * size)", "test_emu_peers", "test_sum"),  # two shots: the first four slices
     (CUDA % "ops.h", "> worth * (size_t)world;", ">= worth * (size_t)world;", "test_emu_peers"),  # two shots of two ranks
-    (CUDA % "peers.c", "        p->two_shots = all[0].two_shots; // all do the same\n", "", "test_processes.py", "long_sums"),  # each rank its own way
+    (CUDA % "peers.c", "        p->two_shots = all[0].two_shots; // all do the same\n", "", "test_processes.py", "add_alike"),  # each rank its own way
     (CUDA % "sample.cu", "float max = finite ? -INFINITY : NAN;", "float max = -INFINITY;", "test_emu_sample", "test_topk"),  # a slice that is not finite is sampled from
     (CUDA % "ranks.cu", "i = (int)threadIdx.x, at = from * n + i;", "i = (int)threadIdx.x, at = i;", "test_emu_peers", "test_gather"),  # the first rank's slices from all
     (CUDA % "sample.cu", "= {order_key(v.best), 0, 1}; // greedy", "= {order_key(v.best), 1, 1}; // greedy", "test_emu_sample"),  # the second of equal best tokens

@@ -79,8 +79,11 @@ static void say_recurrent(const struct out *o, const struct model_config *c) {
 
 // One line for each kind of feed-forward part; where there are two, with the number of layers.
 static void say_ffn(const struct out *o, const struct model_config *c, const struct ffn_spec *f) {
-    static const char *const gatings[] = {"softmax", "softmax of those", "sigmoid"};
-    char layers[64] = "", shared[64] = "", groups[64] = "";
+    static const char *const gatings[] = {[GATING_SOFTMAX] = "softmax",
+                                          [GATING_SOFTMAX_CHOSEN] = "softmax of those",
+                                          [GATING_SIGMOID] = "sigmoid",
+                                          [GATING_IN_TURN] = "softmax in turn"};
+    char layers[64] = "", shared[64] = "", groups[64] = "", latent[48] = "";
     int num = 0;
     for (int l = 0; l < c->num_layers; l++)
         num += model_ffn(c, l)->index == f->index;
@@ -91,13 +94,15 @@ static void say_ffn(const struct out *o, const struct model_config *c, const str
                  f->shared_gate ? " with a gate" : "");
     if (f->experts > 0 && f->groups > 1)
         snprintf(groups, sizeof groups, " in %d of %d groups", f->top_groups, f->groups);
+    if (f->latent > 0)
+        snprintf(latent, sizeof latent, " between latents of %d", f->latent);
     if (f->hidden == 0)
         return;
     if (f->experts == 0)
         say(o, "feed-forward:   %d%s%s", f->hidden, f->sparse ? ", sparse gates" : "", layers);
     else
-        say(o, "feed-forward:   %d of %d experts of %d%s, by %s%s%s", f->top_k, f->experts, f->hidden, groups,
-            gatings[f->gating], shared, layers);
+        say(o, "feed-forward:   %d of %d experts of %d%s%s, by %s%s%s", f->top_k, f->experts, f->hidden,
+            latent, groups, gatings[f->gating], shared, layers);
 }
 
 static void say_config(const struct out *o, const struct model_config *c) {

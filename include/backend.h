@@ -26,7 +26,7 @@
 extern "C" {
 #endif
 
-#define BACKEND_ABI 28 // raise on any change to this file, model.h or weights.def
+#define BACKEND_ABI 29 // raise on any change to this file, model.h or weights.def
 
 struct device; // the backend's own
 

@@ -17,7 +17,13 @@ extern "C" {
 
 struct weight; // a matrix or vector in a backend's own layout; made by backend_ops.weight_load
 
-enum { MODEL_MAX_LAYERS = 1024, MODEL_MAX_SPECS = 8, MODEL_MAX_ROPES = 4, ALTUP_STREAMS = 4 };
+enum {
+    MODEL_MAX_LAYERS = 1024,
+    MODEL_MAX_SPECS = 8,
+    MODEL_MAX_FFNS = 32,
+    MODEL_MAX_ROPES = 4,
+    ALTUP_STREAMS = 4
+};
 
 // The axes of a row's rotation: time, height and width in an image or a video; equal in text.
 enum { ROPE_AXES = 3 };
@@ -129,8 +135,15 @@ enum act {
     ACT_GELU,     // approximated by tanh
     ACT_GELU_ERF, // exact
     ACT_RELU2,    // max(x, 0)^2
-    ACT_CLAMPED,  // g * sigmoid(1.702 g) * (u + 1), gate at most 7, up within [-7, 7]
+    ACT_RELU,
+    ACT_CLAMPED, // g * sigmoid(1.702 g) * (u + 1), gate at most 7, up within [-7, 7]
     NUM_ACTS,
+    ACT_XIELU = NUM_ACTS, // by parameters of the layer, without a gate: a pass of its own
+};
+
+// ACT_XIELU (Huang and Schlag, 2024): above 0 positive * x^2 + beta * x, else negative * (e^min(x, eps) - 1 - x) + beta * x
+struct xielu {
+    float positive, negative, beta, eps;
 };
 
 enum gating {              // how scores come of the router's logits (kernels/README.md, rule 20)
@@ -165,6 +178,9 @@ struct ffn_spec {
     bool weigh_input;  // a row is multiplied by the weight before it goes into the expert, not what comes out
     int shared_hidden; // S, of an expert for all rows, whose output is added; 0: none
     bool shared_gate;  // and is multiplied by sigmoid(shared_gate . x)
+    float shared_scale; // and by this; 0 counts as 1
+    bool early_router;  // the router takes the residual stream without attention's part, as it is
+    int latent;         // elements of what experts take and give, between two matrices of the layer; 0: D
     bool router_bias, select_bias, expert_bias;
     // The shared expert, the router and the experts take the residual stream by a norm each, and what the first and the
     // last give has one before they are added.
@@ -173,6 +189,11 @@ struct ffn_spec {
     float near;         // GATING_IN_TURN: logits this part of the largest, or of their own size, below it
     bool expert_scale;  // the weight of an expert is multiplied by a factor of its own, last of all
 };
+
+// Elements of what experts take and give, of D.
+static inline int ffn_expert_dim(const struct ffn_spec *f, int hidden) {
+    return f->latent ? f->latent : hidden;
+}
 
 enum norm_kind { NORM_RMS, NORM_LAYER }; // RMSNorm; LayerNorm, which subtracts the mean
 
@@ -224,6 +245,7 @@ struct layer_spec {
     uint8_t state_group;    // its pages hold the layer's recurrent state
     uint16_t kv_layer;      // its first place in those pages, [0, kv_layers)
     uint16_t state_layer;   // [0, state_layers)
+    struct xielu xielu;
 };
 
 struct model_config {
@@ -263,7 +285,7 @@ struct model_config {
     int kv_layers;    // places of a page for keys and values of a layer: the most of any group
     int state_layers; // layers whose states a page has room for
     struct attn_spec attn[MODEL_MAX_SPECS]; // (num_attn) distinct
-    struct ffn_spec ffn[MODEL_MAX_SPECS];   // (num_ffn) distinct
+    struct ffn_spec ffn[MODEL_MAX_FFNS];    // (num_ffn) distinct
     struct mix_spec mix[MODEL_MAX_SPECS];   // (num_mix) distinct
     struct rope_config ropes[MODEL_MAX_ROPES];
     struct kv_group_spec groups[KV_MAX_GROUPS];
@@ -317,6 +339,14 @@ static inline const struct ffn_spec *model_ffn(const struct model_config *c, int
     return &c->ffn[c->layers[layer].ffn];
 }
 
+// Whether a layer needs the residual stream without attention's part when that is added.
+static inline bool model_keeps_before(const struct model_config *c) {
+    bool early = block_is_parallel(c->block);
+    for (int i = 0; i < c->num_ffn; i++)
+        early |= c->ffn[i].early_router;
+    return early;
+}
+
 // The most elements of a layer's state.
 static inline int64_t model_state_size(const struct model_config *c) {
     int64_t size = 0;
@@ -332,6 +362,7 @@ struct layer {
     struct mix_spec mix;    // kind MIX_NONE: none
     int kv_group, kv_layer; // as in layer_spec
     int state_group, state_layer;
+    struct xielu xielu;
     // The rows of weights.def; NULL: the layer lacks it. With BLOCK_ONE_NORM ffn_norm is as attn_norm.
 #define LAYER_WEIGHT(role, field, ...) const struct weight *field;
 #include "weights.def"

@@ -96,6 +96,7 @@ static inline struct weight_shape weight_shape_of(const struct model_config *mod
     int64_t hidden = model->hidden, layer_embed = model->layer_embed, altup_streams = model->altup_streams;
     int64_t heads = attn->heads, kv_heads = attn->shares_kv ? 0 : attn->kv_heads, head_dim = attn->head_dim;
     int64_t dense = ffn->experts > 0 ? ffn->shared_hidden : ffn->hidden;
+    int64_t expert_dim = ffn_expert_dim(ffn, model->hidden);
     bool conv = mix->kind == MIX_CONV, ssm = mix->kind == MIX_SSM;
     int64_t mix_keys = conv ? mix_values(mix) : (int64_t)mix->groups * mix->key_dim;
     switch (role) {

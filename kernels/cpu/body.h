@@ -128,6 +128,8 @@ INLINE struct v16 relu2_v16(struct v16 x) {
     return v16_mul(positive, positive);
 }
 
+INLINE struct v16 relu_v16(struct v16 x) { return v16_max(v16_set1(0), x); }
+
 #define DEFINE_ACT(name)                                                                                     \
     INLINE void name##_rows(float *y, size_t ldy, const float *gate, const float *up, size_t ldx, int rows,  \
                             int n, const bool gated) {                                                       \
@@ -154,6 +156,7 @@ DEFINE_ACT(silu)
 DEFINE_ACT(gelu)
 DEFINE_ACT(gelu_erf)
 DEFINE_ACT(relu2)
+DEFINE_ACT(relu)
 
 // v16_min and v16_max let a NaN through in their second argument.
 INLINE struct v16 gated_clamped(struct v16 g, struct v16 up) {
@@ -278,6 +281,7 @@ const struct cpu_kernels CPU_KERNELS = {
             [ACT_GELU] = act_gelu,
             [ACT_GELU_ERF] = act_gelu_erf,
             [ACT_RELU2] = act_relu2,
+            [ACT_RELU] = act_relu,
             [ACT_CLAMPED] = act_clamped},
     .exp = exp_row,
     .gate = gate_output,

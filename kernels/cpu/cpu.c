@@ -147,6 +147,7 @@ static struct device *cpu_open(const struct backend_host *host, const struct dev
         dev->max_top_k = max_int(dev->max_top_k, f->top_k);
         dev->any_shared |= f->shared_hidden > 0;
         dev->any_weighed |= f->weigh_input;
+        dev->max_latent = max_int(dev->max_latent, f->latent);
     }
     for (int i = 0; i < m->num_mix; i++)
         dev->max_mix = max_int(dev->max_mix, mix_values(&m->mix[i]));
@@ -259,7 +260,7 @@ static void lay_out_arena(struct device *dev, struct cpu_arena *c) {
     cpu_experts_arena(dev, c);
     cpu_lora_arena(dev, c);
     cpu_altup_arena(dev, c);
-    if (block_is_parallel(m->block))
+    if (model_keeps_before(m))
         dev->before = arena_take(c, T * D, sizeof(float));
     if (dev->has_head)
         cpu_head_arena(dev, c);
@@ -609,12 +610,12 @@ static void bias_worker(void *ctx, int thread, int num_threads) {
             job->dev->resid[(size_t)t * (size_t)D + (size_t)i] += job->bias[i];
 }
 
-// The sum over ranks of what each has of the tree, n floats.
-static void reduce_partial(struct device *dev, size_t n) {
-    if (dev->world == 1)
+// The sum over ranks of what each has of the tree, x (n).
+static void sum_of_ranks(struct device *dev, float *x, size_t n) {
+    if (dev->world == 1 || n == 0)
         return;
     uint64_t env = float_env_enter(); // a sum of two parts is a sum of rule 3: subnormals are zero
-    device_comm_ok(dev, dev->comm->ops->all_reduce(dev->comm, dev->partial, n));
+    device_comm_ok(dev, dev->comm->ops->all_reduce(dev->comm, x, n));
     float_env_leave(env);
 }
 
@@ -640,7 +641,7 @@ static void add_projection(struct device *dev, const float *h, const struct laye
     bool apart = adds_apart(dev);
     if (dev->world > 1 || apart) {
         cpu_matmul_part(dev, dev->partial, D, &x, w);
-        reduce_partial(dev, (size_t)step->num_tokens * (size_t)D);
+        sum_of_ranks(dev, dev->partial, (size_t)step->num_tokens * (size_t)D);
     } else {
         cpu_matmul_add(dev, dev->resid, D, &x, w);
     }
@@ -694,7 +695,7 @@ static void cpu_ffn_in(struct device *dev, const struct layer *layer, const stru
     }
     struct gemm_input x =
         cpu_gemm_input(dev, device_ffn_input(dev), step->num_tokens, NULL, layer->gate_up, layer->ffn_norm);
-    if (layer->ffn.sparse || cpu_lora_has(dev, layer, ADAPTER_GATE, 2)) {
+    if (layer->ffn.sparse || layer->ffn.act == ACT_XIELU || cpu_lora_has(dev, layer, ADAPTER_GATE, 2)) {
         struct lora_input in = floats_of(&x, device_ffn_input(dev), dev->model.hidden, layer->ffn_norm);
         cpu_lora_act(dev, layer, &x, &in);
         return;
@@ -704,8 +705,15 @@ static void cpu_ffn_in(struct device *dev, const struct layer *layer, const stru
 
 static void cpu_ffn_out(struct device *dev, const struct layer *layer, const struct step *step) {
     if (layer->ffn.experts > 0) {
+        size_t rows = (size_t)step->num_tokens, D = (size_t)dev->model.hidden;
         cpu_experts_out(dev, layer, step->num_tokens);
-        reduce_partial(dev, (layer->down ? 2 : 1) * (size_t)step->num_tokens * (size_t)dev->model.hidden);
+        if (layer->ffn.latent) {
+            sum_of_ranks(dev, dev->latent, rows * (size_t)layer->ffn.latent);
+            cpu_experts_back(dev, layer, step->num_tokens);
+            sum_of_ranks(dev, dev->partial + rows * D, layer->down ? rows * D : 0);
+        } else {
+            sum_of_ranks(dev, dev->partial, (layer->down ? 2 : 1) * rows * D);
+        }
         add_partial(dev, layer, NULL, layer->ffn_post_norm, step);
         return;
     }

@@ -124,6 +124,7 @@ struct device {
     int max_ffn;                                 // F, or S of layers with experts
     int max_slot;                                // F of experts
     int max_experts, max_top_k;
+    int max_latent;   // at most D
     bool any_shared;  // a layer with experts has one that all rows go to
     bool any_weighed; // one multiplies what goes into them
     int max_mix;      // heads*P of recurrent layers
@@ -149,6 +150,7 @@ struct device {
     // Recurrent layers: (T) rows q, k, v; (T) rows of the output gate and two values for each head; (T, heads*P)
     float *mix_in, *mix_gate, *mixed;
     float *units[2];                 // (N) what makes q and k of length 1 / sqrt(N) and 1
+    float *latent;                   // (T, latent) what experts take, then the sum of what they give
     float *gate_up[2];               // (T, F) where they are not multiplied at once
     float *altup, *laurel;           // (N, T, D), of which the first is only predicted; (T, D)
     float *low, *stream_coefs;       // (T, R); (T, N)
@@ -162,7 +164,8 @@ struct device {
     float *logits;  // (own head rows, padded V)
     int head_rows;  // rows that the head computes at a time
     float *partial; // (T, D) what this rank adds to the residual stream; of a shared expert as many more
-    float *before;  // (T, D) with parallel blocks: the residual stream without attention's part
+    float *
+        before; // (T, D) with parallel blocks and early routers: the residual stream without attention's part
     struct head_ranks *head;   // with ranks: scratch of head.c
     struct attn_scratch *attn; // (threads)
     float *attn_partials;      // partials of decode's chunks over long contexts
@@ -190,7 +193,7 @@ static inline void device_norm(const struct device *d, float *y, const float *x,
 }
 // Rows that the feed-forward part normalises.
 static inline const float *device_ffn_input(const struct device *d) {
-    return d->before ? d->before : d->resid;
+    return block_is_parallel(d->model.block) ? d->before : d->resid;
 }
 // Elements of what attention gives a head.
 static inline int attn_value_dim(const struct attn_spec *a) {
@@ -241,6 +244,8 @@ void cpu_experts_arena(struct device *dev, struct cpu_arena *a);
 // each row, (T, D), and behind it the shared expert's, (T, D), which the caller adds.
 void cpu_experts_in(struct device *dev, const struct layer *layer, int num_tokens);
 void cpu_experts_out(struct device *dev, const struct layer *layer, int num_tokens);
+// With ffn_spec.latent that sum is in dev->latent; brings it back to dev->partial when it is that of all ranks.
+void cpu_experts_back(struct device *dev, const struct layer *layer, int num_tokens);
 
 // latent.c
 // The first half of latent attention: latents into the cache, queries of all heads, absorbed, into dev->q.

@@ -46,6 +46,7 @@ void cpu_experts_arena(struct device *dev, struct cpu_arena *a) {
     r->groups = arena_take(a, chunks * E, sizeof *r->groups);
     r->num_groups = arena_take(a, chunks, sizeof *r->num_groups);
     r->out = arena_take(a, slots * D, sizeof *r->out);
+    dev->latent = arena_take(a, T * (size_t)dev->max_latent, sizeof(float));
     if (dtypes & (1u << DTYPE_F32 | 1u << DTYPE_F16) || dev->any_weighed)
         dev->slots.floats = arena_take(a, slots, activation_stride(wide * sizeof(float)));
     if (dtypes & 1u << DTYPE_BF16)
@@ -208,12 +209,14 @@ static void route_worker(void *ctx, int thread, int num_threads) {
         for (int t = begin; t < end; t++) {
             route_row(dev, layer, r->logits + (size_t)t * (size_t)layer->ffn.experts,
                       r->experts + size_of_row(layer, t), r->weights + size_of_row(layer, t));
-            if (!layer->shared_gate)
-                continue;
-            float *h = dev->h + (size_t)t * (size_t)S, gate = 0 - r->gates[t];
-            dev->kernels->exp(&gate, &gate, 1, 0);
-            for (int i = 0; i < S; i++)
-                h[i] *= 1 / (1 + gate);
+            float *h = dev->h + (size_t)t * (size_t)S, scale = model_scale(layer->ffn.shared_scale);
+            if (layer->shared_gate) {
+                float gate = 0 - r->gates[t];
+                dev->kernels->exp(&gate, &gate, 1, 0);
+                scale *= 1 / (1 + gate);
+            }
+            for (int i = 0; scale != 1 && i < S; i++)
+                h[i] *= scale;
         }
 }
 
@@ -262,9 +265,14 @@ void cpu_experts_in(struct device *dev, const struct layer *layer, int num_token
         x = cpu_gemm_input(dev, device_ffn_input(dev), num_tokens, NULL, layer->gate_up, layer->ffn_norm);
         cpu_matmul_act(dev, dev->h, shared_size(layer), &x, layer->gate_up, f->act);
     }
-    x = cpu_gemm_input(dev, device_ffn_input(dev), num_tokens, NULL, layer->router,
-                       f->own_norms ? layer->router_norm : layer->ffn_norm);
-    cpu_matmul(dev, (float *[3]){r->logits}, (int[3]){f->experts}, &x, layer->router);
+    const struct weight *norm = f->own_norms ? layer->router_norm : layer->ffn_norm;
+    if (f->early_router) {
+        x = cpu_gemm_input(dev, dev->before, num_tokens, NULL, layer->router, NULL);
+        cpu_matmul(dev, (float *[3]){r->logits}, (int[3]){f->experts}, &x, layer->router);
+    }
+    x = cpu_gemm_input(dev, device_ffn_input(dev), num_tokens, NULL, layer->router, norm);
+    if (!f->early_router)
+        cpu_matmul(dev, (float *[3]){r->logits}, (int[3]){f->experts}, &x, layer->router);
     if (layer->shared_gate)
         cpu_matmul(dev, (float *[3]){r->gates}, (int[3]){1}, &x, layer->shared_gate);
     struct expert_route job = {dev, layer};
@@ -273,6 +281,11 @@ void cpu_experts_in(struct device *dev, const struct layer *layer, int num_token
         x = cpu_gemm_input(dev, device_ffn_input(dev), num_tokens, NULL, layer->router, layer->expert_norm);
     const float *floats = x.data[DTYPE_F32];
     size_t ldx = x.stride[DTYPE_F32] / sizeof *floats;
+    if (f->latent) {
+        x = cpu_gemm_input(dev, device_ffn_input(dev), num_tokens, NULL, layer->expert_in, layer->ffn_norm);
+        cpu_matmul(dev, (float *[3]){dev->latent}, (int[3]){f->latent}, &x, layer->expert_in);
+        floats = dev->latent, ldx = (size_t)f->latent;
+    }
     for (int t = 0; t < num_tokens; t += CHUNK_ROWS) {
         int slots = make_groups(dev, layer, t, min_int(t + CHUNK_ROWS, num_tokens));
         const float *scales = f->weigh_input ? r->scales + size_of_row(layer, t) : NULL;
@@ -297,7 +310,7 @@ static void sum_segments(const struct combine *job, int t, int c0, int c1, float
     const struct device *dev = job->dev;
     const struct routing *r = &dev->routing;
     const struct weight *down = job->layer->expert_down;
-    int E = job->layer->ffn.experts, D = dev->model.hidden, n = c1 - c0;
+    int E = job->layer->ffn.experts, D = ffn_expert_dim(&job->layer->ffn, dev->model.hidden), n = c1 - c0;
     int each = NUM_SEGMENTS / dev->world, segment = 0, first = first_expert(dev, &job->layer->ffn);
     memset(sum, 0, (size_t)each * sizeof *sum);
     for (int k = 0; k < job->layer->ffn.top_k; k++) {
@@ -318,7 +331,8 @@ static void sum_segments(const struct combine *job, int t, int c0, int c1, float
 static void combine_worker(void *ctx, int thread, int num_threads) {
     const struct combine *job = ctx;
     struct device *dev = job->dev;
-    int D = dev->model.hidden;
+    int D = ffn_expert_dim(&job->layer->ffn, dev->model.hidden);
+    float *sums = job->layer->ffn.latent ? dev->latent : dev->partial;
     (void)num_threads;
     for (int begin, end; pool_take(dev->pool, thread, 1, &begin, &end);)
         for (int t = job->first + begin; t < job->first + end; t++)
@@ -330,13 +344,13 @@ static void combine_worker(void *ctx, int thread, int num_threads) {
                     for (int i = 0; i < n / 2; i++)
                         for (int c = 0; c < c1 - c0; c++)
                             sum[i][c] = sum[2 * i][c] + sum[2 * i + 1][c];
-                memcpy(dev->partial + (size_t)t * (size_t)D + c0, sum[0], (size_t)(c1 - c0) * sizeof(float));
+                memcpy(sums + (size_t)t * (size_t)D + c0, sum[0], (size_t)(c1 - c0) * sizeof(float));
             }
 }
 
 void cpu_experts_out(struct device *dev, const struct layer *layer, int num_tokens) {
     struct routing *r = &dev->routing;
-    int D = dev->model.hidden, F = layer->ffn.hidden;
+    int D = dev->model.hidden, F = layer->ffn.hidden, dim = ffn_expert_dim(&layer->ffn, D);
     struct gemm_input x;
     if (layer->down) {
         x = cpu_gemm_input(dev, dev->h, num_tokens, NULL, layer->down, NULL);
@@ -348,8 +362,13 @@ void cpu_experts_out(struct device *dev, const struct layer *layer, int num_toke
         int slots = n > 0 ? groups[n - 1].end : 0;
         x = cpu_gemm_slots(dev, slots_of(dev, layer, num_tokens, t), (size_t)F, slots, NULL, NULL,
                            layer->expert_down);
-        cpu_matmul_experts(dev, r->out, D, &x, layer->expert_down, groups, n);
+        cpu_matmul_experts(dev, r->out, dim, &x, layer->expert_down, groups, n);
         struct combine job = {dev, layer, t};
-        pool_run_items(dev->pool, combine_worker, &job, rows, (long long)rows * D > 1 << 13);
+        pool_run_items(dev->pool, combine_worker, &job, rows, (long long)rows * dim > 1 << 13);
     }
+}
+
+void cpu_experts_back(struct device *dev, const struct layer *layer, int num_tokens) {
+    struct gemm_input x = cpu_gemm_input(dev, dev->latent, num_tokens, NULL, layer->expert_out, NULL);
+    cpu_matmul(dev, (float *[3]){dev->partial}, (int[3]){dev->model.hidden}, &x, layer->expert_out);
 }

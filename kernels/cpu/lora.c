@@ -406,6 +406,26 @@ struct act_rows_job {
     int F;
 };
 
+// e^x - 1 - x of x in (-1/2, 0], where the subtraction would leave few bits
+static float rest_of_exp(float x) {
+    static const float c[] = {1.0f / 40320, 1.0f / 5040, 1.0f / 720, 1.0f / 120, 1.0f / 24, 1.0f / 6, 0.5f};
+    float sum = 0;
+    for (int i = 0; i < 7; i++)
+        sum = sum * x + c[i];
+    return sum * x * x;
+}
+
+static void xielu_row(const struct device *dev, float *y, const float *x, int n, const struct xielu *p) {
+    for (int i = 0; i < n; i++)
+        y[i] = x[i] < p->eps ? x[i] : p->eps;
+    dev->kernels->exp(y, y, n, 0);
+    for (int i = 0; i < n; i++) {
+        float v = x[i], low = v < p->eps ? v : p->eps;
+        float rest = low > -0.5f ? rest_of_exp(low) + (low - v) : y[i] - 1 - v;
+        y[i] = (v > 0 ? p->positive * v * v : p->negative * rest) + p->beta * v;
+    }
+}
+
 static void act_worker(void *ctx, int thread, int num_threads) {
     const struct act_rows_job *job = ctx;
     struct device *dev = job->dev;
@@ -418,9 +438,12 @@ static void act_worker(void *ctx, int thread, int num_threads) {
             for (int part = 0; part < w->num_parts; part++)
                 for (int i = 0; w->bias[part] && i < job->F; i++)
                     dev->gate_up[part][at + (size_t)i] += w->bias[part][i];
-            dev->kernels->act[job->layer->ffn.act](dev->h + at, (size_t)job->F, dev->gate_up[0] + at,
-                                                   gated ? dev->gate_up[1] + at : NULL, (size_t)job->F, 1,
-                                                   job->F);
+            if (job->layer->ffn.act == ACT_XIELU)
+                xielu_row(dev, dev->h + at, dev->gate_up[0] + at, job->F, &job->layer->xielu);
+            else
+                dev->kernels->act[job->layer->ffn.act](dev->h + at, (size_t)job->F, dev->gate_up[0] + at,
+                                                       gated ? dev->gate_up[1] + at : NULL, (size_t)job->F, 1,
+                                                       job->F);
         }
 }
 

@@ -23,10 +23,10 @@ static float *merged_at(const struct device *dev, int stream, int row) {
 void cpu_altup_arena(struct device *dev, struct cpu_arena *a) {
     const struct model_config *m = &dev->model;
     size_t T = (size_t)dev->limits.max_tokens, D = (size_t)m->hidden, F = (size_t)dev->max_ffn;
-    bool sparse = false;
+    bool sparse = false, apart = false;
     for (int i = 0; i < m->num_ffn; i++)
-        sparse |= m->ffn[i].sparse;
-    for (int i = 0; i < 2 && (sparse || dev->limits.max_adapters > 0); i++)
+        sparse |= m->ffn[i].sparse, apart |= m->ffn[i].act == ACT_XIELU;
+    for (int i = 0; i < 2 && (sparse || apart || dev->limits.max_adapters > 0); i++)
         dev->gate_up[i] = arena_take(a, T * F, sizeof(float));
     dev->gate_sums = arena_take(a, sparse ? T : 0, sizeof(float));
     dev->gate_mean = arena_take(a, sparse ? T : 0, sizeof(float));

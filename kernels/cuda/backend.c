@@ -58,9 +58,20 @@ static const char *spec_problem(const struct model_config *m, const struct attn_
     return NULL;
 }
 
+// What no kernel does.
+static const char *ffn_problem(const struct ffn_spec *f) {
+    return f->act == ACT_XIELU ? "its activation is xIELU"
+           : f->latent > 0     ? "its experts take latents"
+           : f->early_router   ? "its router goes before attention"
+           : f->experts > 0 && f->shared_scale > 0 && f->shared_scale != 1 ? "its shared expert has a factor"
+                                                                           : NULL;
+}
+
 static const char *experts_problem(const struct model_config *m, const struct ffn_spec *f) {
-    if (f->own_norms && (f->shared_gate || f->shared_hidden < 1 || block_is_parallel(m->block)))
-        return "experts have norms of their own beside no shared expert, a gated one or attention";
+    if (block_is_parallel(m->block))
+        return "its experts stand beside attention";
+    if (f->own_norms && (f->shared_gate || f->shared_hidden < 1))
+        return "experts have norms of their own beside no shared expert or a gated one";
     if (f->experts > CUDA_MAX_EXPERTS || f->top_k < 1 || f->top_k > f->experts)
         return "a layer has too many experts";
     return NULL;
@@ -75,6 +86,8 @@ static const char *model_problem(const struct model_config *m, int world) {
         problem = spec_problem(m, &m->attn[i]);
     for (int i = 0; i < m->num_mix && !problem; i++)
         problem = cuda_mix_problem(&m->mix[i]);
+    for (int i = 0; i < m->num_ffn && !problem; i++)
+        problem = ffn_problem(&m->ffn[i]);
     for (int i = 0; i < m->num_ffn && !problem; i++)
         problem = m->ffn[i].sparse && world > 1 ? "ranks would share sparse gates"
                   : m->ffn[i].sparse && (m->ffn[i].no_gate || m->ffn[i].experts > 0 || m->ffn[i].in_bias)

@@ -153,7 +153,7 @@ KD_FN float activate(enum act act, float x) {
         return times_sigmoid(x, kd_mul(1.5957691216f, kd_fma(kd_mul(0.044715f, kd_mul(x, x)), x, x)));
     if (act == ACT_GELU_ERF)
         return kd_mul(kd_mul(0.5f, x), erfcf(kd_mul(-0.70710678f, x)));
-    return x < 0 ? 0 : kd_mul(x, x); // ACT_RELU2
+    return x < 0 ? 0 : act == ACT_RELU ? x : kd_mul(x, x); // ACT_RELU2
 }
 KD_FN float activate_gated(enum act act, float gate, float up) {
     if (act != ACT_CLAMPED)

@@ -42,7 +42,8 @@ struct device {
     float *norm, *weighed; // (D)
     float *shared;         // (D) what the shared expert gives
     float *wide, *scores;  // (max(H*d, U + H*(n+r), 2*F, D)), (V)
-    float *before;         // (T, D) with parallel blocks: the residual stream without attention's part
+    float *
+        before; // (T, D) with parallel blocks and early routers: the residual stream without attention's part
     float *mixed, *mix_in, *mix_gate; // (T, heads*P), (2, channels or 3*D), (heads*P + 2*heads)
     float *layer_embed, *layer_row;   // (T, L*P) what layers take of each token; (L*P)
     float *altup, *laurel, *low;      // (T, N, D) of which the first is predicted; (T, D); (R)
@@ -217,7 +218,7 @@ static enum status ref_reserve(struct device *dev, const struct step_limits *lim
     dev->norm = zeroed(dev, D, sizeof(float));
     dev->weighed = zeroed(dev, D, sizeof(float));
     dev->shared = zeroed(dev, D, sizeof(float));
-    dev->before = zeroed(dev, block_is_parallel(m->block) ? T * D : 0, sizeof(float));
+    dev->before = zeroed(dev, model_keeps_before(m) ? T * D : 0, sizeof(float));
     dev->wide = zeroed(dev, wide > D ? wide : D, sizeof(float));
     dev->scores = zeroed(dev, V, sizeof(float));
     for (int i = 0; i < m->num_mix; i++) {
@@ -654,7 +655,7 @@ static void ref_attn_out(struct device *dev, const struct layer *layer, const st
             h[i] = (float)((double)h[i] / (1 + exp(-(double)dev->wide[i])));
     }
     memcpy(dev->before, dev->resid,
-           block_is_parallel(dev->model.block)
+           model_keeps_before(&dev->model)
                ? (size_t)step->num_tokens * (size_t)dev->model.hidden * sizeof *dev->before
                : 0);
     const struct attn_spec *a = &layer->attn;
@@ -699,6 +700,12 @@ static struct ref_matrix expert_matrix(const struct ref_matrix *all, int n, int 
     return m;
 }
 
+// x (n) = m * x, where x has room for both
+static void transform(struct device *dev, float *x, const struct ref_matrix *m) {
+    ref_matvec(dev->weighed, x, m);
+    memcpy(x, dev->weighed, (size_t)m->rows * sizeof *x);
+}
+
 // Row t, of which x is the residual stream and dev->norm what ffn_norm makes of it: which experts, gate and up of the
 // shared one and of those of them that this rank has.
 static void experts_in(struct device *dev, const struct layer *layer, const float *x, int t) {
@@ -714,9 +721,12 @@ static void experts_in(struct device *dev, const struct layer *layer, const floa
         for (int i = 0; i < S; i++)
             h[i] = (float)((double)h[i] / (1 + exp(-(double)gate)));
     }
+    for (int i = 0; i < S; i++)
+        h[i] *= model_scale(f->shared_scale);
     if (f->own_norms)
         normalise(dev, x, layer->router_norm);
-    ref_matvec(dev->wide, dev->norm, &layer->router->part[0]);
+    ref_matvec(dev->wide, f->early_router ? dev->before + (size_t)t * (size_t)dev->model.hidden : dev->norm,
+               &layer->router->part[0]);
     for (int e = 0; e < f->experts; e++)
         dev->wide[e] *= model_scale(f->router_scale);
     ref_route(chosen, dev->expert_weights + (size_t)t * (size_t)f->top_k, dev->wide,
@@ -724,6 +734,8 @@ static void experts_in(struct device *dev, const struct layer *layer, const floa
               f->expert_scale ? layer->expert_scale->part[0].data : NULL, f);
     if (f->own_norms)
         normalise(dev, x, layer->expert_norm);
+    if (f->latent)
+        transform(dev, dev->norm, &layer->expert_in->part[0]);
     for (int k = 0; k < f->top_k; k++) {
         if (chosen[k] < first || chosen[k] >= first + n)
             continue;
@@ -731,7 +743,7 @@ static void experts_in(struct device *dev, const struct layer *layer, const floa
         for (int i = 0; i < (f->no_gate ? 1 : 2); i++)
             m[i] = expert_matrix(&layer->expert_gate_up->part[i], n, chosen[k] - first);
         float *weight = &dev->expert_weights[t * f->top_k + k];
-        for (int i = 0; i < dev->model.hidden; i++)
+        for (int i = 0; i < m[0].cols; i++)
             dev->weighed[i] = f->weigh_input ? dev->norm[i] * *weight : dev->norm[i];
         *weight = f->weigh_input ? 1 : *weight;
         gate_and_up(dev, h + S + k * F, dev->weighed, &m[0], f->no_gate ? NULL : &m[1], f->act);
@@ -742,14 +754,15 @@ static void experts_in(struct device *dev, const struct layer *layer, const floa
 static void experts_out(struct device *dev, const struct layer *layer, int t) {
     const struct ffn_spec *f = &layer->ffn;
     int S = layer->gate_up ? layer->gate_up->part[0].rows : 0, F = f->hidden, D = dev->model.hidden, first;
-    int n = own_experts(dev, f, &first);
+    int n = own_experts(dev, f, &first), dim = ffn_expert_dim(f, D);
+    const bool apart = f->own_norms || f->latent; // the shared one is added last
     const float *h = dev->h + (size_t)t * (size_t)(S + f->top_k * F);
     double *sum = dev->sum;
     memset(sum, 0, (size_t)D * sizeof *sum);
     memset(dev->shared, 0, (size_t)D * sizeof *dev->shared);
     if (S > 0)
         ref_matvec(dev->shared, h, &layer->down->part[0]);
-    for (int i = 0; i < D && !f->own_norms; i++)
+    for (int i = 0; i < D && !apart; i++)
         sum[i] = (double)dev->shared[i];
     for (int k = 0; k < f->top_k; k++) {
         int expert = dev->experts[t * f->top_k + k];
@@ -757,17 +770,21 @@ static void experts_out(struct device *dev, const struct layer *layer, int t) {
             continue;
         struct ref_matrix m = expert_matrix(&layer->expert_down->part[0], n, expert - first);
         ref_matvec(dev->wide, h + S + k * F, &m);
-        for (int i = 0; i < D; i++)
+        for (int i = 0; i < dim; i++)
             sum[i] += (double)dev->expert_weights[t * f->top_k + k] * (double)dev->wide[i];
     }
     for (int i = 0; i < D; i++)
         dev->wide[i] = (float)sum[i];
     sum_ranks(dev, dev->wide);
-    if (!f->own_norms)
+    if (!apart)
         return;
     sum_ranks(dev, dev->shared);
-    norm_row(dev, dev->wide, dev->wide, layer->expert_post_norm, 0, D);
-    norm_row(dev, dev->shared, dev->shared, layer->shared_post_norm, 0, D);
+    if (f->latent)
+        transform(dev, dev->wide, &layer->expert_out->part[0]);
+    if (f->own_norms) {
+        norm_row(dev, dev->wide, dev->wide, layer->expert_post_norm, 0, D);
+        norm_row(dev, dev->shared, dev->shared, layer->shared_post_norm, 0, D);
+    }
     for (int i = 0; i < D; i++)
         dev->wide[i] += dev->shared[i];
 }
@@ -790,7 +807,10 @@ static void ref_ffn_in(struct device *dev, const struct layer *layer, const stru
         ref_adapters_add(&dev->adapters, up, dev->norm, layer->index, ADAPTER_UP, t);
         if (layer->ffn.sparse)
             cut_gates(dev, layer, gate);
-        ref_act(dev->h + (size_t)t * (size_t)F, layer->ffn.act, gate, gated ? up : NULL, F);
+        if (layer->ffn.act == ACT_XIELU)
+            ref_xielu(dev->h + (size_t)t * (size_t)F, up, F, &layer->xielu);
+        else
+            ref_act(dev->h + (size_t)t * (size_t)F, layer->ffn.act, gate, gated ? up : NULL, F);
     }
 }
 

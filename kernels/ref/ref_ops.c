@@ -159,6 +159,7 @@ static double activate(enum act act, double x) {
     case ACT_GELU: return 0.5 * x * (1 + tanh(0.79788456080286535588 * (x + 0.044715 * x * x * x)));
     case ACT_GELU_ERF: return 0.5 * x * erfc(-x * 0.70710678118654752440);
     case ACT_RELU2: return x < 0 ? 0 : x * x;
+    case ACT_RELU: return x < 0 ? 0 : x;
     default: return NAN;
     }
 }
@@ -172,6 +173,14 @@ void ref_act(float *y, enum act act, const float *gate, const float *up, int n) 
     for (int i = 0; i < n; i++)
         y[i] = (float)(act == ACT_CLAMPED ? clamped((double)gate[i], up ? (double)up[i] : 0)
                                           : activate(act, (double)gate[i]) * (up ? (double)up[i] : 1));
+}
+
+void ref_xielu(float *y, const float *x, int n, const struct xielu *p) {
+    for (int i = 0; i < n; i++) {
+        double v = (double)x[i], low = v < (double)p->eps ? v : (double)p->eps;
+        double part = v > 0 ? (double)p->positive * v * v : (double)p->negative * (expm1(low) - v);
+        y[i] = (float)(part + (double)p->beta * v);
+    }
 }
 
 enum { MAX_EXPERTS = 1024 };

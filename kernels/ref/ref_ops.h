@@ -35,6 +35,9 @@ void ref_layernorm(float *y, const float *x, const float *w, const float *b, int
 // y = act(gate) * up, or act(gate) where up is NULL.  (n) each
 void ref_act(float *y, enum act act, const float *gate, const float *up, int n);
 
+// y = xielu(x).  (n) each
+void ref_xielu(float *y, const float *x, int n, const struct xielu *p);
+
 // The experts of a row, ids ascending, and their weights.  logits and select_bias (E), the latter or NULL; experts and
 // weights (top_k)
 void ref_route(int *experts, float *weights, const float *logits, const float *select_bias,

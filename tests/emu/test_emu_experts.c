@@ -548,6 +548,20 @@ TEST(test_refused) {
     assert_int_equal(err.code, STATUS_FORMAT);
     assert_non_null(strstr(err.msg, "norms of their own"));
     f->config.ffn[0].own_norms = false;
+    struct model_config as_it_is = f->config;
+    for (int i = 0; i < 5; i++) {
+        static const char *const words[] = {"experts take latents", "router goes before attention",
+                                            "shared expert has a factor", "activation is xIELU",
+                                            "experts stand beside attention"};
+        struct ffn_spec *ffn = &f->config.ffn[0];
+        ffn->latent = i == 0 ? 16 : 0, ffn->early_router = i == 1, ffn->shared_scale = i == 2 ? 0.5f : 0;
+        ffn->act = i == 3 ? ACT_XIELU : as_it_is.ffn[0].act;
+        f->config.block = i == 4 ? BLOCK_ONE_NORM : as_it_is.block;
+        err = (struct err){0};
+        assert_null(backend_cuda.open(NULL, &config, &err));
+        assert_non_null(strstr(err.msg, words[i]));
+    }
+    f->config = as_it_is;
     struct device *dev = backend_cuda.open(NULL, &config, &err);
     assert_non_null(dev);
     for (int i = 0; i < f->num_weights; i++) {

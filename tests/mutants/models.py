@@ -146,7 +146,7 @@ ROWS = [
     (EXPERTS, "weights[i] *= model_scale(f->scale);", ";", "test_experts"),  # weights without their scale
     (EXPERTS, "k, largest(weights, k));", "k, weights[0]);", "test_experts"),  # softmax by another number than the largest
     (EXPERTS, "logits[e] += layer->router->bias[0][e];", ";", "test_experts"),  # a router without its bias
-    (EXPERTS, "h[i] *= 1 / (1 + gate);", "h[i] *= gate;", "test_experts"),  # the shared expert's gate is an exponential
+    (EXPERTS, "scale *= 1 / (1 + gate);", "scale *= gate;", "test_experts"),  # the shared expert's gate is an exponential
     (EXPERTS, "y[c] += w * (bias ? x[c] + bias[c] : x[c]);", "y[c] += w * x[c];", "test_experts"),  # the bias of down is lost
     (EXPERTS, "(size_t)(r->experts[i] - first) * (size_t)D + c0", "(size_t)r->experts[i] * (size_t)D + c0", "test_ranks"),  # another expert's bias on all ranks but the first
     (EXPERTS, "sum[i][c] = sum[2 * i][c] + sum[2 * i + 1][c];", "sum[i][c] = sum[i][c] + sum[i + n / 2][c];", "test_experts"),  # another tree
@@ -157,6 +157,9 @@ ROWS = [
     (GEMM, "(size_t)g->expert * (size_t)p->num_panels * p->panel_bytes", "0 * p->panel_bytes", "test_experts"),  # and its weights
     (EXPERTS, "if (left[e] && !((best", "if (!((best", "test_experts"),  # PhiMoE: the first choice counts beside the second
     (EXPERTS, "fmaxf(fabsf(logits[e]), best) > f->near", "best > f->near", "test_experts"),  # what is near 0 by its sign
+    (EXPERTS, "scale = model_scale(layer->ffn.shared_scale);", "scale = 1;", "test_experts"),  # the shared expert is not halved
+    (EXPERTS, "floats = dev->latent, ldx = (size_t)f->latent;", "(void)0;", "test_experts"),  # experts take the row
+    (EXPERTS, "float *sums = job->layer->ffn.latent ? dev->latent : dev->partial;", "float *sums = dev->partial;", "test_experts"),  # the latents' sum lies elsewhere
     (CONFIG_EXPERTS, "e->gating == GATING_IN_TURN && e->top_k != 2", "false", "test_expert_config"),  # three of them
     (CONFIG_ATTN, "layer_norm ? H_LAYER_NORM_EPS : H_NORM_EPS", "H_NORM_EPS", "test_json_arch"),  # LayerNorm's own epsilon
     ("engine/models/hf/config_rope.c", "own ? \"short_mscale\"", "false ? \"short_mscale\"", "test_json_arch"),  # what cos and sin are multiplied by
@@ -195,7 +198,7 @@ ROWS = [
     (CONFIG, "a.rope >= 0 && r->arch->still_temp > 0", "false", "test_json_arch"),  # layers that rotate have a temperature, too
     (CPU, "q[i] *= temperature;", ";", "test_json_arch"),  # queries at one temperature
     (CPU, "a->qk_norm == QK_NORM_EACH ? h * d : 0", "0", "test_json_arch"),  # all heads by the first one's norm
-    ("kernels/cpu/device.h", "d->before ? d->before : d->resid", "d->resid", "test_json_arch"),  # parallel blocks one after the other
+    ("kernels/cpu/device.h", "block_is_parallel(d->model.block) ? d->before : d->resid", "d->resid", "test_json_arch"),  # parallel blocks one after the other
     (BODY, "v = n - i < LANES ? v16_keep(v, 0, n - i, zero) : v;", "", "test_kernels"),  # LayerNorm counts what is past the row
     (BODY, "v16_sub(v16_load_part(x + i, n - i), mean), scale)", "v16_load_part(x + i, n - i), scale)", "test_canonical"),  # the mean stays
     (BODY, "v16_if_less(x, zero, tail, v16_sub(one, tail))", "v16_sub(one, tail)", "test_canonical"),  # exact GELU of one side

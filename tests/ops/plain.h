@@ -90,6 +90,7 @@ static inline float plain_act(enum act act, float x) {
     case ACT_SILU: return x / (1 + plain_exp(-x));
     case ACT_GELU: return x / (1 + plain_exp(-(x * fmaf(0.0713548162726f, x * x, 1.59576912161f))));
     case ACT_GELU_ERF: return x * (x < 0 ? tail : 1 - tail);
+    case ACT_RELU: return positive;
     default: return positive * positive;
     }
 }

@@ -63,6 +63,24 @@ static const struct {
               .own_norms = true,
               .router_scale = 0.7f,
               .expert_scale = true}},
+    {.dtype = DTYPE_Q8_0,
+     .spec = {.experts = 12,
+              .top_k = 3,
+              .gating = GATING_SIGMOID,
+              .act = ACT_RELU,
+              .renormalise = true,
+              .shared_hidden = 64,
+              .shared_scale = 0.5f}},
+    {.dtype = DTYPE_BF16,
+     .spec = {.experts = 16,
+              .top_k = 4,
+              .gating = GATING_SIGMOID,
+              .renormalise = true,
+              .latent = 32,
+              .shared_hidden = 64,
+              .scale = 2}},
+    {.dtype = DTYPE_Q8_0,
+     .spec = {.experts = 9, .top_k = 2, .gating = GATING_SOFTMAX, .renormalise = true, .latent = 32}},
 };
 enum { NUM_CASES = sizeof cases / sizeof *cases, MAX_ROWS = 530 };
 
@@ -76,6 +94,8 @@ enum {
     SHARED_IN,
     SHARED_OUT,
     SHARED_GATE,
+    LATENT_IN,
+    LATENT_OUT,
     EXPERT_SCALE,
     ROUTER_NORM, // and so on with ffn_spec.own_norms
     EXPERT_NORM,
@@ -135,8 +155,13 @@ static struct case_of *make_case(int i) {
     add(c, NORM, WEIGHT_FFN_NORM, DTYPE_F32, 1, 0, 1, D, 1.3f, false);
     make_vector(&c->weights[NORM], D);
     add(c, ROUTER, WEIGHT_ROUTER, DTYPE_F32, 1, 0, f.experts, D, 0.4f, f.router_bias);
-    add(c, EXPERT_IN, WEIGHT_EXPERT_GATE_UP, type, 2, f.experts, F, D, scale, f.expert_bias);
-    add(c, EXPERT_OUT, WEIGHT_EXPERT_DOWN, type, 1, f.experts, D, F, 0.4f, f.expert_bias);
+    int dim = ffn_expert_dim(&f, D);
+    add(c, EXPERT_IN, WEIGHT_EXPERT_GATE_UP, type, 2, f.experts, F, dim, scale, f.expert_bias);
+    add(c, EXPERT_OUT, WEIGHT_EXPERT_DOWN, type, 1, f.experts, dim, F, 0.4f, f.expert_bias);
+    if (f.latent > 0) {
+        add(c, LATENT_IN, WEIGHT_EXPERT_IN, type, 1, 0, f.latent, D, 0.4f, false);
+        add(c, LATENT_OUT, WEIGHT_EXPERT_OUT, type, 1, 0, D, f.latent, 0.4f, false);
+    }
     if (f.select_bias) {
         add(c, SELECT_BIAS, WEIGHT_SELECT_BIAS, DTYPE_F32, 1, 0, 1, f.experts, 0.3f, false);
         make_vector(&c->weights[SELECT_BIAS], f.experts);
@@ -281,6 +306,11 @@ static void plain_experts(const struct case_of *c, float *resid) {
     plain_rmsnorm(x, resid, w[apart ? ROUTER_NORM : NORM].part[0].data, D, c->config.norm_eps);
     plain_route(c, x, chosen, weights);
     plain_rmsnorm(x, resid, w[apart ? EXPERT_NORM : NORM].part[0].data, D, c->config.norm_eps);
+    int dim = ffn_expert_dim(f, D);
+    float latent[D];
+    for (int i = 0; i < f->latent; i++)
+        latent[i] = plain_dot(&w[LATENT_IN].part[0], i, x, 0, D);
+    memcpy(x, latent, f->latent > 0 ? (size_t)dim * sizeof *x : 0);
     for (int k = 0, s = 0; k < f->top_k; k++) {
         int e = chosen[k];
         struct tensor gate = plain_expert(&w[EXPERT_IN].part[0], e),
@@ -289,18 +319,19 @@ static void plain_experts(const struct case_of *c, float *resid) {
         float in[D], h[F];
         while (e >= f->experts * (s + 1) / 8)
             s++;
-        for (int i = 0; i < D; i++)
+        for (int i = 0; i < dim; i++)
             in[i] = f->weigh_input ? x[i] * weights[k] : x[i];
         for (int i = 0; i < F; i++)
             h[i] = plain_gated(f->act, plain_value(&gate, &w[EXPERT_IN].bias[0], e, i, in),
                                plain_value(&up, &w[EXPERT_IN].bias[1], e, i, in));
-        for (int i = 0; i < D; i++)
+        for (int i = 0; i < dim; i++)
             segment[s][i] +=
                 (f->weigh_input ? 1 : weights[k]) * plain_value(&down, &w[EXPERT_OUT].bias[0], e, i, h);
     }
     struct tensor shared_gate = w[SHARED_GATE].part[0];
     shared_gate.ndim = 2, shared_gate.shape[0] = 1, shared_gate.shape[1] = D;
-    float open = f->shared_gate ? 1 / (1 + plain_exp(0 - plain_dot(&shared_gate, 0, own, 0, D))) : 1;
+    float open = model_scale(f->shared_scale);
+    open *= f->shared_gate ? 1 / (1 + plain_exp(0 - plain_dot(&shared_gate, 0, own, 0, D))) : 1;
     for (int i = 0; i < f->shared_hidden; i++)
         shared[i] = plain_act(f->act, plain_dot(&w[SHARED_IN].part[0], i, own, 0, D)) *
                     plain_dot(&w[SHARED_IN].part[1], i, own, 0, D) * open;
@@ -312,6 +343,9 @@ static void plain_experts(const struct case_of *c, float *resid) {
         if (f->shared_hidden > 0)
             both[1][i] = plain_segments(&w[SHARED_OUT].part[0], i, shared);
     }
+    memcpy(latent, both[0], sizeof latent);
+    for (int i = 0; i < D && f->latent > 0; i++)
+        both[0][i] = plain_dot(&w[LATENT_OUT].part[0], i, latent, 0, dim);
     for (int k = 0; k < 2 && apart; k++)
         plain_rmsnorm(both[k], both[k], w[k ? SHARED_POST_NORM : EXPERT_POST_NORM].part[0].data, D,
                       c->config.norm_eps);

@@ -20,7 +20,7 @@ enum status {
 // NULL where a function takes one: then only the code comes back.
 struct err {
     enum status code;
-    char msg[800];
+    char msg[880];
 };
 
 // Fills err (where not NULL) and returns code, so that `return err_set(...)` reads well. The first error

@@ -87,6 +87,8 @@ const struct hparam_key arch_keys[NUM_HPARAMS] = {
                          .bound = AT(expert.experts), .of_some = true},
     [H_EXPERT_TOP_GROUPS] = {"expert_group_used_count", HPARAM_INT, .field = AT(expert.top_groups),
                              .bound = AT(expert.groups), .of_some = true},
+    [H_EXPERT_LATENT] = {"moe_latent_size", HPARAM_INT, .of_some = true, .field = AT(expert.latent),
+                         .bound = AT(hidden)},
     [H_DENSE_LAYERS] = {"leading_dense_block_count", HPARAM_INT, .field = AT(dense_layers),
                         .bound = AT(layers), .of_some = true},
     [H_EXPERT_STEP] = {"interleave_moe_layer_step", HPARAM_INT, .field = AT(expert_step),

@@ -118,7 +118,8 @@ const struct weight_slot arch_slots[] = {
     {WEIGHT_LAYER_SCALE, .part = {{"layer_output_scale"}}, .when = TRAIT_LAYER_EMBED,
      .unless = TRAIT_STREAMS},
     {WEIGHT_ROUTER, .part = {{"ffn_gate_inp"}}},
-    {WEIGHT_SELECT_BIAS, .part = {{"exp_probs_b", .end = ".bias"}}},
+    {WEIGHT_SELECT_BIAS, .part = {{"exp_probs_b", .end = ".bias"}}, .unless = TRAIT_BARE_SELECT_BIAS},
+    {WEIGHT_SELECT_BIAS, .part = {{"exp_probs_b", .end = ""}}, .when = TRAIT_BARE_SELECT_BIAS},
     {WEIGHT_SHARED_GATE, .part = {{"ffn_gate_inp_shexp"}}},
     {WEIGHT_GATE_UP, .part = {{"ffn_gate_shexp"}, {"ffn_up_shexp"}},
      .unless = TRAIT_NO_GATE | TRAIT_OWN_NORMS, .in = LAYERS_EXPERTS},
@@ -128,6 +129,8 @@ const struct weight_slot arch_slots[] = {
      .unless = TRAIT_NO_GATE},
     {WEIGHT_EXPERT_GATE_UP, .part = {{"ffn_up_exps"}}, .when = TRAIT_NO_GATE},
     {WEIGHT_EXPERT_DOWN, .part = {{"ffn_down_exps"}}},
+    {WEIGHT_EXPERT_IN, .part = {{"ffn_latent_down"}}},
+    {WEIGHT_EXPERT_OUT, .part = {{"ffn_latent_up"}}},
 };
 
 const int num_arch_slots = (int)(sizeof arch_slots / sizeof *arch_slots);

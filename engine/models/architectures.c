@@ -20,7 +20,13 @@ static const struct arch_experts
     deepseek = {.gating = GATING_SOFTMAX, .select_bias = true, .bias_is_sigmoid = true},
     weighed = {.gating = GATING_SIGMOID, .shared = 1, .weigh_input = true},
     own_norms = {.gating = GATING_SOFTMAX, .renormalise = true, .own_norms = true},
-    in_turn = {.gating = GATING_IN_TURN, .near = 0.02f};
+    in_turn = {.gating = GATING_IN_TURN, .near = 0.02f},
+    sigmoid_by_tensors = {.gating = GATING_SIGMOID,
+                          .renormalise = true,
+                          .select_bias = true,
+                          .by_tensors = true},
+    average = {.gating = GATING_SIGMOID, .average = true},
+    early = {.gating = GATING_SIGMOID, .renormalise = true, .early_router = true};
 #define NORM_LAYERS .norm = NORM_LAYER, .norm_bias = OPTIONAL
 #define FFN_BIASES .ffn_bias = OPTIONAL
 #define BERT (TRAIT_SUM_NORMS | TRAIT_NO_PRE_NORMS | TRAIT_EMBED_NORM)
@@ -37,6 +43,11 @@ static const struct arch archs[] = {
     // Arcee's AFM
     {"arcee", FFN_BIASES, .rope_interleaved = true, .traits = TRAIT_NO_GATE, .act = ACT_RELU2,
      .qkv_bias = OPTIONAL, .out_bias = OPTIONAL},
+    // Llama-Nemotron Super and Ultra, DeciLM
+    {"deci", FFN_BIASES, .rope_interleaved = true, .qkv_bias = OPTIONAL, .out_bias = OPTIONAL,
+     .traits = TRAIT_LAYERS_DIFFER | TRAIT_PARTS_MISSING},
+    {"apertus", .qk_norm = QK_NORM_HEADS, .qkv_bias = OPTIONAL, .out_bias = OPTIONAL, .traits = TRAIT_NO_GATE,
+     .act = ACT_XIELU},
     // Granite 3 and 4 (dense, without recurrent layers)
     {"granite", .rope_interleaved = true, .qkv_bias = OPTIONAL, .out_bias = OPTIONAL, .logits_divided = true,
      .may = LIST(SCALES, H_ROPE_FINETUNED), .must = LIST(H_LOGIT_SCALE)},
@@ -87,7 +98,8 @@ static const struct arch archs[] = {
      .traits = TRAIT_SSM | TRAIT_NO_GATE | TRAIT_ONE_PART, .may = LIST(H_LAYER_NORM_EPS), .must = LIST(SSM)},
     {"nemotron_h_moe", .mix = MIX_SSM, .act = ACT_RELU2, .no_rope_every = 1,
      .traits = TRAIT_SSM | TRAIT_NO_GATE | TRAIT_ONE_PART, .experts = &sigmoid,
-     .may = LIST(H_LAYER_NORM_EPS, EXPERTS, EXPERT_GROUPS, H_SHARED_EXPERTS, H_SHARED_FFN, H_NEXTN),
+     .may = LIST(H_LAYER_NORM_EPS, EXPERTS, EXPERT_GROUPS, H_SHARED_EXPERTS, H_SHARED_FFN, H_NEXTN,
+                 H_EXPERT_LATENT),
      .must = LIST(SSM, H_EXPERT_FFN)},
     // Command R and R+
     {"command-r", .norm = NORM_LAYER, .one_norm = ALWAYS, .rope_interleaved = true, .qkv_bias = OPTIONAL,
@@ -97,6 +109,11 @@ static const struct arch archs[] = {
     {"cohere2", .norm = NORM_LAYER, .one_norm = ALWAYS, .rope_interleaved = true, .qkv_bias = OPTIONAL,
      .out_bias = OPTIONAL, .window_pattern = 4, .full_no_rope = true,
      .must = LIST(H_LAYER_NORM_EPS, H_LOGIT_SCALE, H_WINDOW)},
+    // Command A+, North Mini
+    {"cohere2moe", .norm = NORM_LAYER, .one_norm = ALWAYS, .rope_interleaved = true, .qkv_bias = OPTIONAL,
+     .out_bias = OPTIONAL, .window_pattern = 4, .full_no_rope = true, .dense_rope = true, .experts = &average,
+     .may = LIST(H_LAYER_NORM_EPS, EXPERTS, H_SHARED_EXPERTS, H_SHARED_FFN, H_DENSE_LAYERS, H_NEXTN),
+     .must = LIST(H_LOGIT_SCALE, H_WINDOW, H_EXPERT_FFN)},
     {"gemma", .act = ACT_GELU, .embed_sqrt = true},
     {"gemma2", .act = ACT_GELU, .embed_sqrt = true, .traits = TRAIT_POST_NORMS, .window_pattern = 2,
      .wide_scale_layers = 46, .must = LIST(H_ATTN_SOFTCAP, H_LOGIT_SOFTCAP, H_WINDOW)},
@@ -160,6 +177,19 @@ static const struct arch archs[] = {
      .may = LIST(EXPERTS, EXPERT_GROUPS, H_SHARED_EXPERTS, H_DENSE_LAYERS, H_ROPE_YARN_LOG, H_LATENT_KEY_DIM,
                  H_LATENT_VALUE_DIM, H_Q_LORA, H_ATTN_TEMP),
      .must = LIST(H_KV_LORA, H_ROPE_DIM)},
+    // Ling and Ring 1; and 2
+    {"bailingmoe", .rope_interleaved = true, .qkv_bias = OPTIONAL, .out_bias = OPTIONAL, .experts = &plain,
+     .may = LIST(EXPERTS, H_SHARED_EXPERTS, H_DENSE_LAYERS), .must = LIST(H_EXPERT_FFN)},
+    {"bailingmoe2", .qk_norm = QK_NORM_HEADS, .qkv_bias = OPTIONAL, .out_bias = OPTIONAL,
+     .experts = &sigmoid_renormalised,
+     .may = LIST(EXPERTS, EXPERT_GROUPS, H_SHARED_EXPERTS, H_SHARED_FFN, H_DENSE_LAYERS, H_NEXTN),
+     .must = LIST(H_EXPERT_FFN)},
+    // Hunyuan 3
+    {"hy_v3", .qk_norm = QK_NORM_HEADS, .traits = TRAIT_BARE_SELECT_BIAS, .experts = &sigmoid_by_tensors,
+     .may = LIST(EXPERTS, H_SHARED_EXPERTS, H_SHARED_FFN, H_DENSE_LAYERS, H_NEXTN),
+     .must = LIST(H_EXPERT_FFN)},
+    {"smallthinker", .act = ACT_RELU, .window_pattern = 4, .full_first = true, .full_no_rope = true,
+     .experts = &early, .may = LIST(EXPERTS), .must = LIST(H_EXPERT_FFN)},
     {"exaone-moe", .qk_norm = QK_NORM_HEADS, .window_pattern = 4, .full_no_rope = true, .experts = &sigmoid,
      .may = LIST(EXPERTS, EXPERT_GROUPS, H_SHARED_EXPERTS, H_DENSE_LAYERS, H_NEXTN),
      .must = LIST(H_EXPERT_FFN)},
@@ -227,25 +257,16 @@ const char *arch_lacks(const char *name, size_t len) {
         const char *name, *what;
     } lacks[] = {
         {"bailing_hybrid", ": its linear attention is not computed"},
-        {"bailing_moe", ": its names are not known yet"},
-        {"bailing_moe_v2", ": its names are not known yet"},
-        {"bailingmoe", ": its names are not known yet"},
-        {"bailingmoe2", ": its names are not known yet"},
         {"chatglm", ": its own names are not read; transformers' model_type glm is"},
-        {"cohere2_moe", ": experts beside attention are not computed"},
         {"grovemoe", ": experts that groups of experts share are not computed"},
         {"mimo2", ": keys and values of different sizes are not computed"},
         {"mimo_v2_flash", ": keys and values of different sizes are not computed"},
-        {"smallthinker", ": a router before attention is not computed"},
         {"step3p5", ": layers with different numbers of heads are not computed"},
         {"step35", ": layers with different numbers of heads are not computed"},
         {"step3p7", ": layers with different numbers of heads are not computed"},
         {"new", ": the NTK scaling of GTE's own code is not computed"},
         {"jina_embeddings_v3", ": its adapters for tasks are not applied"},
         {"xlm-roberta-flash", ": its adapters for tasks are not applied"},
-        {"apertus", ": the activation xIELU is not computed"},
-        {"deci", ": layers without attention or feed-forward are not computed"},
-        {"nemotron-nas", ": layers without attention or feed-forward are not computed"},
         {"mamba", ": Mamba 1's scan is not computed"},
         {"falcon_mamba", ": Mamba 1's scan is not computed"},
         {"jamba", ": Mamba 1's scan is not computed"},

@@ -81,6 +81,7 @@ enum hparam { // the values of a configuration
     H_ALTUP_STREAMS,
     H_ALTUP_STREAM,
     H_SPARSITY,
+    H_EXPERT_LATENT,
     NUM_HPARAMS,
 };
 
@@ -182,6 +183,9 @@ struct arch_experts {
     // ffn_spec.own_norms and expert_scale: a dense feed-forward is the shared expert, router logits are divided by sqrt(D)
     bool own_norms;
     float near; // ffn_spec.near
+    bool early_router;
+    bool average;    // of the experts' sum and the shared one
+    bool by_tensors; // layers before the first with a router are dense, where the file does not say how many
 };
 
 // Traits of an architecture's files: the tensors they have, or the names they use. They choose its slots.
@@ -212,7 +216,9 @@ enum trait {
     TRAIT_GATE_APART = 1 << 26, // the gate of the attention output is a tensor of its own
     // blocks are parallel: `attn_norm` is the norm of the feed-forward, and of attention without an `attn_norm_2`
     TRAIT_TWO_ATTN_NORMS = 1 << 27,
-    TRAIT_BARE_NORMS = 1 << 28, // norms have no weights: 1 is taken for each
+    TRAIT_BARE_NORMS = 1 << 28,       // norms have no weights: 1 is taken for each
+    TRAIT_PARTS_MISSING = 1 << 29,    // layers of 0 heads do not attend, those of size 0 have no feed-forward
+    TRAIT_BARE_SELECT_BIAS = 1 << 30, // `exp_probs_b` is the tensor's whole name
 };
 
 // A tensor that a file may have beside those of slots: tables of RoPE, what old converters left behind.
@@ -248,7 +254,8 @@ struct arch {
     float window_theta; // else this, else that of the others
     bool fine_ramp;     // rope_config.fine_ramp
     bool axes_in_turns; // rope_sections.in_turns
-    bool full_no_rope;  // of a model with windows, layers without do not rotate
+    bool full_no_rope;  // of a model with windows, layers without do not rotate,
+    bool dense_rope;    // but for those without experts
     enum act act;
     bool encoder;          // attention is bidirectional
     bool ranks_mean;       // a classifier gets the mean of hidden states, else that of the first token

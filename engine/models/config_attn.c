@@ -3,6 +3,19 @@
 
 #include <math.h>
 
+// DeciLM's linear attention: a matrix in place of heads.
+static bool check_missing(struct config_reader *r, const bool *no_keys) {
+    for (int i = 0; i < r->h.layers; i++)
+        if (no_keys[i] != r->no_attn[i]) {
+            model_file_bad(r->f, r->err,
+                           "layer %d has %s: a matrix in place of attention is not supported yet (key %s)", i,
+                           no_keys[i] ? "heads, and none for keys" : "none, and some for keys",
+                           config_key(r, H_KV_HEADS));
+            return false;
+        }
+    return true;
+}
+
 // The number of heads for keys and values, and which layers have none: they are recurrent.
 static bool read_kv_heads(struct config_reader *r) {
     const char *key = config_key(r, H_KV_HEADS);
@@ -10,6 +23,12 @@ static bool read_kv_heads(struct config_reader *r) {
     struct meta_array a;
     int attending = 0;
     bool one_part = r->arch->traits & TRAIT_ONE_PART; // nothing else says which part
+    bool no_keys[MODEL_MAX_LAYERS] = {false};
+    if (r->arch->traits & TRAIT_PARTS_MISSING) {
+        bool listed = m && m->type == META_ARRAY;
+        return config_read_some(r, H_KV_HEADS, r->kv_heads, no_keys) &&
+               (!listed || check_missing(r, no_keys));
+    }
     if (!one_part && (r->arch->mix == MIX_NONE || !m || m->type != META_ARRAY))
         return config_read_each(r, H_KV_HEADS, r->kv_heads);
     if (!config_layers(r, key, &a))
@@ -17,6 +36,8 @@ static bool read_kv_heads(struct config_reader *r) {
     for (int i = 0; i < r->h.layers; i++) {
         int64_t v = meta_array_int(&a, (uint64_t)i);
         r->recurrent[i] = v == 0 && !r->ffn_alone[i];
+        if (i >= r->h.layers - r->h.nextn) // of speculation: both parts
+            continue;
         if (v != 0 && r->ffn_alone[i]) {
             model_file_bad(r->f, r->err, "layer %d attends (key %s) and is a feed-forward, expected one", i,
                            key);
@@ -99,12 +120,41 @@ static bool check_heads(struct config_reader *r) {
     return false;
 }
 
+// Of a list some layers do not attend, and the others have as many heads.
+static bool read_heads(struct config_reader *r) {
+    int heads[MODEL_MAX_LAYERS] = {0};
+    bool listed = (r->arch->traits & TRAIT_PARTS_MISSING) != 0;
+    if (!listed)
+        return config_read(r, H_HEADS);
+    if (!config_read_some(r, H_HEADS, heads, r->no_attn))
+        return false;
+    for (int i = 0; i < r->h.layers; i++)
+        if (heads[i] > 0 && heads[i] != r->h.attn.heads) {
+            model_file_bad(r->f, r->err, "key %s is %d for layer %d: expected 0 or %d",
+                           config_key(r, H_HEADS), heads[i], i, r->h.attn.heads);
+            return false;
+        }
+    if (r->h.attn.heads > 0)
+        return true;
+    model_file_bad(r->f, r->err, "key %s is 0 for every layer: expected a layer with attention",
+                   config_key(r, H_HEADS));
+    return false;
+}
+
 bool config_heads(struct config_reader *r) {
     struct attn_spec *a = &r->h.attn;
-    if (!config_read(r, H_HEADS))
+    if (!read_heads(r))
         return false;
     a->kv_heads = a->heads;
-    bool layer_norm = arch_must_have(r->arch, H_LAYER_NORM_EPS);
+    bool either = r->arch->norm == NORM_LAYER && arch_may_have(r->arch, H_LAYER_NORM_EPS);
+    r->rms_norm = either && config_find(r, H_NORM_EPS);
+    bool layer_norm = arch_must_have(r->arch, H_LAYER_NORM_EPS) || (either && !r->rms_norm);
+    const char *missing =
+        layer_norm && !config_find(r, H_LAYER_NORM_EPS) ? config_key(r, H_LAYER_NORM_EPS) : NULL;
+    if (missing) {
+        model_file_bad(r->f, r->err, "key %s is missing", missing);
+        return false;
+    }
     if (!read_kv_heads(r) || !config_read(r, layer_norm ? H_LAYER_NORM_EPS : H_NORM_EPS))
         return false;
     for (int i = 0; i < r->h.layers; i++) {

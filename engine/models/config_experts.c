@@ -21,7 +21,7 @@ static int first_expert_layer(const struct config_reader *r) {
 }
 
 bool config_has_ffn(const struct config_reader *r, int layer) {
-    return !(r->arch->traits & TRAIT_ONE_PART) || r->ffn_alone[layer];
+    return r->arch->traits & TRAIT_ONE_PART ? r->ffn_alone[layer] : !r->no_ffn[layer];
 }
 
 // The size of a feed-forward; of layers that are one alone, or have none, that of each layer or 0.
@@ -29,7 +29,7 @@ static bool read_ffn(struct config_reader *r) {
     const char *key = config_key(r, H_FFN);
     struct meta_array a;
     if (!(r->arch->traits & TRAIT_ONE_PART))
-        return config_read_each(r, H_FFN, r->ffn);
+        return config_read_some(r, H_FFN, r->ffn, r->no_ffn);
     if (!config_layers(r, key, &a))
         return false;
     for (int i = 0; i < r->h.layers; i++) {
@@ -116,6 +116,7 @@ bool config_experts(struct config_reader *r) {
     e->weigh_input = a->weigh_input;
     e->near = a->near;
     e->own_norms = e->expert_scale = a->own_norms;
+    e->early_router = a->early_router;
     e->router_scale = a->own_norms ? 1 / sqrtf((float)r->h.hidden) : 1;
     r->h.shared_experts = a->shared;
     if (!config_read(r, H_TOP_K) || !config_read(r, H_EXPERT_FFN) || !config_read(r, H_SHARED_EXPERTS) ||
@@ -123,9 +124,12 @@ bool config_experts(struct config_reader *r) {
         (config_given(r, H_EXPERT_SCALE) && !config_read(r, H_EXPERT_SCALE)) ||
         !config_read(r, H_EXPERT_GATING) || !config_read(r, H_EXPERT_GROUPS) ||
         !config_read(r, H_EXPERT_TOP_GROUPS) || !config_read(r, H_DENSE_LAYERS) ||
-        !config_read(r, H_EXPERT_STEP) ||
+        !config_read(r, H_EXPERT_STEP) || !config_read(r, H_EXPERT_LATENT) ||
         !config_flags(r, "quire.expert_layers", r->expert_layer, &r->lists_experts))
         return false;
+    while (a->by_tensors && !config_find(r, H_DENSE_LAYERS) && r->h.dense_layers < r->h.layers &&
+           !config_tensor(r, WEIGHT_ROUTER, 0, false, r->h.dense_layers))
+        r->h.dense_layers++;
     if (arch_may_have(r->arch, H_EXPERT_NORM) &&
         meta_bool(r->f, config_key(r, H_EXPERT_NORM), &e->renormalise, r->err))
         return false;
@@ -137,6 +141,10 @@ bool config_experts(struct config_reader *r) {
         e->shared_hidden = r->h.ffn.hidden;
     else if (e->shared_hidden == 0)
         e->shared_hidden = shared < 1 << 24 ? (int)shared : (1 << 24) + 1;
+    if (a->average && e->shared_hidden > 0) {
+        e->shared_scale = 0.5f;
+        e->scale = model_scale(e->scale) / 2;
+    }
     if (!check_dense(r) || !check_experts(r))
         return false;
     e->select_bias = a->select_bias && config_tensor(r, WEIGHT_SELECT_BIAS, 0, true, first_expert_layer(r));

@@ -97,6 +97,31 @@ bool config_read(struct config_reader *r, enum hparam id) {
                                 : read_float(r, &k, config_key(r, id), (float *)(void *)field);
 }
 
+bool config_read_some(struct config_reader *r, enum hparam id, int *each, bool *lack) {
+    const struct meta *m = config_find(r, id);
+    struct hparam_key k = arch_keys[id];
+    int *field = (int *)(void *)((char *)&r->h + k.field);
+    int64_t max = k.bound ? *(const int *)((const char *)&r->h + k.bound) : (int64_t)k.max;
+    struct meta_array a;
+    if (!(r->arch->traits & TRAIT_PARTS_MISSING) || !m || m->type != META_ARRAY)
+        return config_read_each(r, id, each);
+    if (!config_layers(r, config_key(r, id), &a))
+        return false;
+    *field = 0;
+    for (int i = 0; i < r->h.layers; i++) {
+        int64_t v = meta_array_int(&a, (uint64_t)i);
+        if (v < 0 || v > max) {
+            model_file_bad(r->f, r->err, "key %s is %lld for layer %d: expected 0 to %lld", r->key,
+                           (long long)v, i, (long long)max);
+            return false;
+        }
+        each[i] = (int)v;
+        lack[i] = v == 0;
+        *field = each[i] > *field ? each[i] : *field;
+    }
+    return true;
+}
+
 bool config_read_each(struct config_reader *r, enum hparam id, int *each) {
     const struct meta *m = config_find(r, id);
     struct hparam_key k = arch_keys[id];
@@ -216,7 +241,7 @@ bool config_has_biases(const struct config_reader *r, enum presence presence, en
     int layer = 0;
     if (!s)
         return false; // latent attention has none
-    while (layer + 1 < r->h.layers && r->recurrent[layer])
+    while (layer + 1 < r->h.layers && (r->recurrent[layer] || r->no_attn[layer] || r->no_ffn[layer]))
         layer++;
     for (int p = s->fused ? FUSED_PART : 0; p < 3 && (p < 0 || s->part[p].name); p++)
         there |= config_tensor(r, role, p, true, layer) != NULL;

@@ -15,6 +15,8 @@ struct config_reader {
     int kv_heads[MODEL_MAX_LAYERS],
         ffn[MODEL_MAX_LAYERS];        // of TRAIT_LAYERS_DIFFER, where the file has lists; or 0
     bool ffn_alone[MODEL_MAX_LAYERS]; // with TRAIT_ONE_PART: the layer is a feed-forward
+    bool no_attn[MODEL_MAX_LAYERS], no_ffn[MODEL_MAX_LAYERS]; // with TRAIT_PARTS_MISSING
+    bool rms_norm;                                            // where the architecture's own is LayerNorm
     bool recurrent[MODEL_MAX_LAYERS]; // the layer has a state in place of keys and values
     bool sparse[MODEL_MAX_LAYERS];    // ffn_spec.sparse, .deviations
     float deviations[MODEL_MAX_LAYERS];
@@ -33,6 +35,8 @@ bool config_given(struct config_reader *r, enum hparam id);
 bool config_read(struct config_reader *r, enum hparam id);
 // An array of one integer for each layer.
 bool config_layers(struct config_reader *r, const char *key, struct meta_array *a);
+// The same of an architecture whose layers may lack the part: they have 0, and `lack` it.
+bool config_read_some(struct config_reader *r, enum hparam id, int *each, bool *lack);
 // A bool for each layer, into each (L), where the key is there.
 bool config_flags(struct config_reader *r, const char *key, bool *each, bool *found);
 // config_read(), but where the architecture's layers differ and the key has a list, that goes to `each` (L), and the
@@ -73,6 +77,8 @@ bool config_rope(struct config_reader *r);
 bool config_causal(struct config_reader *r);
 // The activation of the feed-forward: the architecture's, or what the file says.
 bool config_act(struct config_reader *r);
+// The parameters of ACT_XIELU, of each layer.
+bool config_xielu(struct config_reader *r, struct model_config *c);
 // How hidden states become one vector, and what is added to embeddings.
 bool config_pooling(struct config_reader *r, struct model_config *c);
 // Streams, and the tables whose sizes no key says: rows of per-layer embeddings, the rank of LAuReL.

@@ -166,7 +166,7 @@ static int add_ffn(struct model_config *c, const struct ffn_spec *ffn) {
                               c->ffn[i].sparse != ffn->sparse || c->ffn[i].deviations != ffn->deviations ||
                               c->ffn[i].shared_hidden != ffn->shared_hidden))
         i++;
-    if (i == MODEL_MAX_SPECS)
+    if (i == MODEL_MAX_FFNS)
         return -1;
     c->ffn[i] = *ffn;
     c->ffn[i].index = i;
@@ -177,10 +177,10 @@ static int add_ffn(struct model_config *c, const struct ffn_spec *ffn) {
 // Whether the layer rotates queries and keys.
 static bool has_rope(const struct config_reader *r, int layer, bool windowed) {
     int every = r->arch->no_rope_every;
-    bool still =
-        r->arch->full_no_rope && config_find((struct config_reader *)(uintptr_t)r, H_WINDOW) && !windowed;
-    return !r->no_rope && !still &&
-           (r->lists_ropes ? r->rope_layer[layer] : !(every && layer % every == every - 1));
+    bool still = r->arch->full_no_rope && config_find((struct config_reader *)(uintptr_t)r, H_WINDOW) &&
+                 !windowed && !(r->arch->dense_rope && !config_has_experts(r, layer));
+    return !r->no_rope &&
+           (r->lists_ropes ? r->rope_layer[layer] : !still && !(every && layer % every == every - 1));
 }
 
 // How layer i attends.
@@ -221,10 +221,11 @@ static bool make_specs(const struct config_reader *r, const bool *windowed, stru
         f.sparse = r->sparse[i];
         f.deviations = r->deviations[i];
         f = config_has_ffn(r, i) ? f : (struct ffn_spec){0};
-        bool attends = !r->recurrent[i] && !r->ffn_alone[i];
+        bool attends = !r->recurrent[i] && !r->ffn_alone[i] && !r->no_attn[i];
         int attn = attends ? add_attn(c, &a) : MODEL_NO_SPEC, ffn = add_ffn(c, &f);
         if (attn < 0 || ffn < 0) {
-            model_file_bad(r->f, r->err, "layers are of more than %d kinds", MODEL_MAX_SPECS);
+            model_file_bad(r->f, r->err, "layers are of more than %d kinds",
+                           attn < 0 ? MODEL_MAX_SPECS : MODEL_MAX_FFNS);
             return false;
         }
         bool mix = r->recurrent[i] || r->arch->mix_beside;
@@ -267,7 +268,7 @@ enum status model_config_read(const struct model_file *f, struct model_config *c
     c->num_layers = r.h.layers - r.h.nextn;
     c->num_nextn = r.h.nextn;
     c->hidden = r.h.hidden;
-    c->norm = r.arch->norm;
+    c->norm = r.rms_norm ? NORM_RMS : r.arch->norm;
     c->norm_eps = r.h.norm_eps;
     enum weight_role norm = r.arch->traits & TRAIT_SUM_NORMS ? WEIGHT_ATTN_POST_NORM : WEIGHT_OUT_NORM;
     c->norm_bias = config_has_biases(&r, r.arch->norm_bias, norm);
@@ -280,7 +281,7 @@ enum status model_config_read(const struct model_file *f, struct model_config *c
     c->tied = !config_tensor(&r, WEIGHT_HEAD, 0, false, 0);
     c->layer_embed = r.h.layer_embed;
     c->layer_scale = config_tensor(&r, WEIGHT_LAYER_SCALE, 0, false, 0) != NULL;
-    return make_specs(&r, windowed, c) ? STATUS_OK : r.err->code;
+    return make_specs(&r, windowed, c) && config_xielu(&r, c) ? STATUS_OK : r.err->code;
 }
 
 const char *model_config_rank_template(const struct model_file *f, size_t *len) {

@@ -27,6 +27,8 @@ static bool slot_in_layer(const struct model_config *c, const struct weight_slot
     case LAYERS_EXPERTS: in = experts; break;
     case LAYERS_DENSE: in = !experts; break;
     }
+    if (s->role == WEIGHT_ATTN_NORM && arch_of(c)->traits & TRAIT_PARTS_MISSING)
+        in &= a != NULL;
     return in && weight_shape_of(c, s->role, layer, 0).ndim > 0;
 }
 
@@ -483,7 +485,8 @@ static enum status prepare(struct loader *l) {
                                               .kv_group = spec->kv_group,
                                               .kv_layer = spec->kv_layer,
                                               .state_group = spec->state_group,
-                                              .state_layer = spec->state_layer};
+                                              .state_layer = spec->state_layer,
+                                              .xielu = spec->xielu};
         }
     }
     for (int i = 0; i < num_arch_slots; i++)

@@ -58,7 +58,7 @@ static const char *spec_problem(const struct model_config *m, const struct attn_
     return NULL;
 }
 
-// What no kernel does.
+// Feed-forwards that no kernel computes.
 static const char *ffn_problem(const struct ffn_spec *f) {
     return f->act == ACT_XIELU ? "its activation is xIELU"
            : f->latent > 0     ? "its experts take latents"

@@ -35,7 +35,7 @@ ENCODERS = {"bert": "BERT, XLM-RoBERTa: BGE, E5, GTE, MiniLM", "nomic-bert": "No
 COLUMNS = ("ref", "cpu", "folder", "cuda, emulated", "llama.cpp", "tp 2", "pp 2", "prefix", "preemption")
 FOLDERS = ("What `model_type` of config.json is read. Small random models of unusual configurations, written by that version of "
            "transformers, give the log-probabilities (encoders: the vectors) that the newest computes from the folder, also when `quire quantize` has made a file of it; – : that version has no such model, or "
-           "was not tried. *GGUF*: files of the architecture as llama.cpp has them are compared in the tables above. A tower beside the text is skipped. `mimo`, which transformers lacks, is its Qwen2.")  # fmt: skip
+           "was not tried. *GGUF*: files of the architecture as llama.cpp has them are compared in the tables above. A tower beside the text is skipped. `bailing_moe`, `bailing_moe_v2`, `deci`, `mimo`, `nemotron-nas` and `smallthinker`, which transformers lacks, are relatives of its with the same tensors (tests/tools/stand_ins.py).")  # fmt: skip
 EXACT = 1e-4  # of log-probabilities, as in tests/model/test_json_arch.c
 rows, encoder_rows, sentences = {}, {}, []
 

@@ -157,9 +157,17 @@ ROWS = [
     (GEMM, "(size_t)g->expert * (size_t)p->num_panels * p->panel_bytes", "0 * p->panel_bytes", "test_experts"),  # and its weights
     (EXPERTS, "if (left[e] && !((best", "if (!((best", "test_experts"),  # PhiMoE: the first choice counts beside the second
     (EXPERTS, "fmaxf(fabsf(logits[e]), best) > f->near", "best > f->near", "test_experts"),  # what is near 0 by its sign
+    (EXPERTS, "cpu_gemm_input(dev, dev->before, num_tokens,", "cpu_gemm_input(dev, dev->resid, num_tokens,", "test_json_transformers"),  # SmallThinker: a router behind attention
     (EXPERTS, "scale = model_scale(layer->ffn.shared_scale);", "scale = 1;", "test_experts"),  # the shared expert is not halved
     (EXPERTS, "floats = dev->latent, ldx = (size_t)f->latent;", "(void)0;", "test_experts"),  # experts take the row
     (EXPERTS, "float *sums = job->layer->ffn.latent ? dev->latent : dev->partial;", "float *sums = dev->partial;", "test_experts"),  # the latents' sum lies elsewhere
+    (LORA, "low > -0.5f ?", "low > -50 ?", "test_json_transformers"),  # xIELU: a series far from 0
+    (LORA, "p->positive * v * v : p->negative * rest", "p->positive * v : p->negative * rest", "test_json_transformers"),  # xIELU without its square
+    ("engine/models/config_xielu.c", "(float)(beta[i] + softplus(n[i]))", "(float)softplus(n[i])", "test_parts_config"),  # negative without beta
+    (CONFIG_EXPERTS, "        e->shared_scale = 0.5f;\n", "", "test_parts_config"),  # Cohere 2: the shared expert as it is
+    (CONFIG_EXPERTS, "while (a->by_tensors &&", "while (false &&", "test_parts_config"),  # Hunyuan 3: no layer is dense
+    (CONFIG, "!(r->arch->dense_rope && !config_has_experts(r, layer))", "true", "test_parts_config"),  # Cohere 2: a dense layer does not rotate
+    (CONFIG_ATTN, "if (i >= r->h.layers - r->h.nextn)", "if (false)", "test_parts_config"),  # Nemotron 3: a layer of speculation has both parts
     (CONFIG_EXPERTS, "e->gating == GATING_IN_TURN && e->top_k != 2", "false", "test_expert_config"),  # three of them
     (CONFIG_ATTN, "layer_norm ? H_LAYER_NORM_EPS : H_NORM_EPS", "H_NORM_EPS", "test_json_arch"),  # LayerNorm's own epsilon
     ("engine/models/hf/config_rope.c", "own ? \"short_mscale\"", "false ? \"short_mscale\"", "test_json_arch"),  # what cos and sin are multiplied by

@@ -7,6 +7,7 @@ Each run adds what its own version writes to tests/model/transformers/CASE.json:
 tensors. The newest says, in float64, what each folder means: the log-probability of each token of a prompt given those before; of
 encoders the mean of the hidden states, of length 1.
 Weights are no part of it: weight() below and in test_json_transformers.c makes the same numbers from a tensor's name.
+What transformers lacks is computed by relatives that it has (stand_ins.py).
 """
 import json
 import logging
@@ -19,7 +20,9 @@ import zlib
 import numpy
 import torch
 import transformers
-from safetensors.numpy import load_file, save_file
+from safetensors import safe_open
+from safetensors.numpy import save_file
+from stand_ins import STAND_INS
 
 FOLDER = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "model", "transformers")
 VERSION = transformers.__version__
@@ -191,10 +194,21 @@ CASES = {
     "falcon-groups": ("falcon", dict(intermediate_size=ABSENT, num_key_value_heads=ABSENT, ffn_hidden_size=100, new_decoder_architecture=True, num_kv_heads=3, bias=True)),
     "falcon-one-norm": ("falcon", dict(num_key_value_heads=ABSENT, ffn_hidden_size=100, new_decoder_architecture=True, num_kv_heads=2, num_ln_in_parallel_attn=1, layer_norm_epsilon=1e-3)),
     "falcon-heads": ("falcon", dict(num_key_value_heads=ABSENT, ffn_hidden_size=100, multi_query=False)),
+    "bailing_moe": ("qwen2_moe", dict(EXPERTS, shared_expert_intermediate_size=88, norm_topk_prob=True, qkv_bias=True, **rope(3e4))),
+    "bailing_moe-biases": ("qwen2_moe", dict(EXPERTS, shared_expert_intermediate_size=44, norm_topk_prob=False, qkv_bias=True, **rope(3e4))),
+    "bailing_moe_v2": ("glm4_moe", dict(ROUTED, head_dim=20, use_qk_norm=True, partial_rotary_factor=0.5, **rope(3e4))),
+    "bailing_moe-v2": ("glm4_moe", dict(ROUTED, head_dim=20, use_qk_norm=True, partial_rotary_factor=0.5)),
+    "hy_v3": ("hy_v3", dict(EXPERTS, head_dim=20, num_shared_experts=2, router_scaling_factor=1.7, **rope(3e4))),
+    "cohere2_moe": ("cohere2_moe", dict(num_experts=6, num_experts_per_tok=2, num_shared_experts=2, expert_selection_fn="sigmoid", head_dim=20, sliding_window=7, layer_types=[ALL, SLIDES, ALL, SLIDES], mlp_layer_types=["dense", "sparse", "sparse", "sparse"], prefix_dense_intermediate_size=60, num_hidden_layers=4, logit_scale=0.3, tie_word_embeddings=True)),
+    "cohere2_moe-softmax": ("cohere2_moe", dict(num_experts=6, num_experts_per_tok=3, norm_topk_prob=False, rms_norm_eps=1e-3, head_dim=20, sliding_window=7, first_k_dense_replace=1, sliding_window_pattern=2, logit_scale=0.3)),
+    "apertus": ("apertus", dict(head_dim=20, attention_bias=True, **rope(5e5, **LLAMA3))),
+    "nemotron_h-latent": ("nemotron_h", dict(layers_block_type=["mamba", "moe", "attention", "moe"], head_dim=20, mamba_num_heads=6, mamba_head_dim=16, n_groups=2, ssm_state_size=16, n_routed_experts=6, num_experts_per_tok=2, moe_intermediate_size=44, moe_shared_expert_intermediate_size=52, n_shared_experts=1, moe_latent_size=24)),
+    "deci": ("llama", dict(num_key_value_heads=6)),
+    "nemotron-nas": ("llama", dict(num_key_value_heads=6, num_hidden_layers=5, intermediate_size=512, **rope(5e5, **LLAMA3))),
+    "smallthinker": ("smollm3", dict(num_hidden_layers=5, use_sliding_window=True, sliding_window=7, no_rope_layers=[0, 1, 1, 1, 0], layer_types=[ALL, SLIDES, SLIDES, SLIDES, ALL], tie_word_embeddings=True, **rope(3e4))),
+    "smallthinker-softmax": ("smollm3", dict(num_hidden_layers=5, use_sliding_window=False, no_rope_layers=[1, 1, 1, 1, 1])),
     "gpt2": ("gpt2", dict(intermediate_size=None, num_key_value_heads=6, tie_word_embeddings=True)),
 }
-# Families that transformers lacks, by the relative above with which they compute; and tensors that it does not have
-STAND_INS = {"mimo": {"model.mtp_layers.0.input_layernorm.weight": [72], "model.mtp_layers.0.input_proj.weight": [72, 144]}}
 ENCODERS = {  # whose hidden states are averaged
     "bert": ("bert", dict(num_key_value_heads=6, layer_norm_eps=1e-5)),
     "roberta": ("roberta", dict(num_key_value_heads=6, pad_token_id=3)),
@@ -214,27 +228,40 @@ def auto_class(config, case):
     return transformers.AutoModelForImageTextToText if hasattr(config, "text_config") else transformers.AutoModelForCausalLM
 
 
-def make_folder(case):
-    """A folder as this version writes it, without scores."""
+def saved(case):
+    """config.json and shapes of the tensors as this version writes them."""
     kind, more = {**CASES, **ENCODERS}[case]
     config = transformers.AutoConfig.for_model(kind, **({k: v for k, v in more.items() if k != "whole"} if "whole" in more else {k: v for k, v in {**BASE, **more}.items() if v is not ABSENT}))
     with tempfile.TemporaryDirectory() as d:
         auto_class(config, case).from_config(config).save_pretrained(d)
-        shapes = {name: list(t.shape) for name, t in load_file(os.path.join(d, "model.safetensors")).items()}
         with open(os.path.join(d, "config.json"), encoding="utf-8") as f:
             config = json.load(f)
+        with safe_open(os.path.join(d, "model.safetensors"), "np") as f:
+            return config, {name: list(f.get_slice(name).get_shape()) for name in f.keys()}
+
+
+def make_folder(case):
+    """A folder without scores."""
+    config, shapes = saved(case)
     if case in STAND_INS:
-        config["model_type"] = case
-    return {"version": VERSION, "config": config, "tensors": {**shapes, **STAND_INS.get(case, {})}}
+        config, shapes = STAND_INS[case].folder(config, shapes)
+    return {"version": VERSION, "config": config, "tensors": shapes}
 
 
 def compute(folder, ids, case):
+    w = {name: weight(name, shape) for name, shape in folder["tensors"].items()}
+    config, state, stand_in = folder["config"], w, STAND_INS.get(case)
+    if stand_in:
+        config, shapes = saved(case)
+        state = stand_in.tensors(shapes, config, w.get)
     with tempfile.TemporaryDirectory() as d:
         with open(os.path.join(d, "config.json"), "w", encoding="utf-8") as f:
-            json.dump({**folder["config"], **({"model_type": CASES[case][0]} if case in STAND_INS else {})}, f)
-        save_file({name: weight(name, shape) for name, shape in folder["tensors"].items() if name not in STAND_INS.get(case, {})}, os.path.join(d, "model.safetensors"), {"format": "pt"})
+            json.dump(config, f)
+        save_file({name: numpy.ascontiguousarray(t).reshape(t.shape) for name, t in state.items()}, os.path.join(d, "model.safetensors"), {"format": "pt"})
         auto = auto_class(transformers.AutoConfig.from_pretrained(d), case)
         model, info = auto.from_pretrained(d, dtype=torch.float64, output_loading_info=True, attn_implementation="eager", experts_implementation="eager")
+    if stand_in:
+        stand_in.patch(model, w.get)
     if info["missing_keys"] or info["unexpected_keys"] or info["mismatched_keys"]:
         print(f"{folder['version']}'s folder is not read again: {info}"[:200])
         return None

@@ -21,7 +21,7 @@ struct family {
     } keys[MAX_KEYS];
     int kv_heads[L]; // all 0: one number, K
     int dense;       // layers from this on have experts
-    int alone[L];    // sizes of layers that are a feed-forward alone, tensors of FFN; all 0: one number, F
+    int alone[L];    // sizes of layers that have a feed-forward, tensors of FFN; all 0: one number, F
     struct {
         int of;
         const char *name;    // with its end
@@ -60,6 +60,7 @@ struct change {
     uint32_t type;
     uint64_t stack;    // in place of the number of experts or heads
     const char *extra; // a tensor to add, of one F32 row
+    int numbers;       // of xielu.alpha_n; 0: L
 };
 
 static inline void family_number(struct gguf_writer *w, const char *arch, const char *suffix, double value) {
@@ -100,7 +101,7 @@ static inline unsigned char *write_file(const struct family *f, const struct cha
     struct gguf_writer w = {0};
     char name[128];
     const int *kv = f->kv_heads, *alone = f->alone;
-    bool one_part = false;
+    bool one_part = false, listed = !strcmp(f->arch, "deci"); // heads are a list: 0 where kv_heads is
     for (int i = 0; i < L; i++) {
         kv = c->kv_heads[i] ? c->kv_heads : kv;
         alone = c->alone[i] ? c->alone : alone;
@@ -110,6 +111,7 @@ static inline unsigned char *write_file(const struct family *f, const struct cha
     for (size_t i = 0; i < sizeof base / sizeof *base; i++)
         if ((!c->key || strcmp(c->key, base[i].suffix) != 0) &&
             (!c->no_key || strcmp(c->no_key, base[i].suffix) != 0) &&
+            (!listed || strcmp(base[i].suffix, "attention.head_count") != 0) &&
             (!one_part || strcmp(base[i].suffix, "feed_forward_length") != 0))
             family_number(&w, f->arch, base[i].suffix, base[i].value);
     for (int i = 0; i < MAX_KEYS && f->keys[i].suffix; i++)
@@ -126,6 +128,17 @@ static inline unsigned char *write_file(const struct family *f, const struct cha
         gw_u32(&w, name, K);
     else
         gw_array(&w, name, 5, n, kv, (size_t)n * sizeof *kv);
+    int heads[L];
+    for (int i = 0; i < L; i++)
+        heads[i] = f->kv_heads[i] ? H : 0;
+    snprintf(name, sizeof name, "%s.attention.head_count", f->arch);
+    if (listed)
+        gw_array(&w, name, 5, L, heads, sizeof heads);
+    static const char *const xielu[] = {"xielu.alpha_n", "xielu.alpha_p", "xielu.beta", "xielu.eps"};
+    for (int i = 0; i < 4 && !strcmp(f->arch, "apertus"); i++) {
+        uint64_t count = (uint64_t)(i == 0 && c->numbers ? c->numbers : L);
+        gw_array(&w, xielu[i], 6, count, (float[L + 1]){1, 40, -2, 0.5f, 0}, (size_t)count * sizeof(float));
+    }
     if (c->recurrent > 0)
         gw_array(&w, "qwen35.attention.recurrent_layers", 7, n, (unsigned char[L]){c->recurrent > 1, 1, 1, 1},
                  (size_t)n);
@@ -141,7 +154,7 @@ static inline unsigned char *write_file(const struct family *f, const struct cha
         for (int i = 0; i < MAX_TENSORS && f->tensors[i].name; i++) {
             snprintf(name, sizeof name, "blk.%d.%s", l, f->tensors[i].name);
             int of = f->tensors[i].of;
-            int layer = f->alone[l] ? FFN : kv[l] ? ATTN : MIX;
+            int layer = (f->alone[l] ? FFN : 0) | (kv[l] ? ATTN : f->alone[l] ? 0 : MIX);
             if (of & (layer | (l < f->dense ? DENSE : MOE)))
                 family_tensor(&w, c, name, f->tensors[i].rows, f->tensors[i].cols,
                               of & STACK    ? E

@@ -197,7 +197,6 @@ TEST(test_config) {
         {OTHER("nemotron_h", PARTS("\"E-\"")), "is E-, expected recurrent layers, attention and experts"},
         {OTHER("nemotron_h", PARTS("\"-\"") ", \"n_routed_experts\": 4"), "for every layer"}, // and has none
         {OTHER("nemotron_h", PARTS("\"*\"") ", \"mlp_hidden_act\": \"silu\""), "expected relu2"},
-        {OTHER("nemotron_h", PARTS("\"*\"") ", \"moe_latent_size\": 4"), "moe_latent_size at byte"},
         {"config.json", CONFIG("") "x", "nothing behind"},
     };
     EXPECT_ALL(changes);

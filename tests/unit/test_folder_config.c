@@ -40,6 +40,20 @@ TEST(test_refused) {
         {C("roberta", ", \"pad_token_id\": null"), "pad_token_id at byte"},
         {C("falcon", ", \"alibi\": true"), "key alibi at byte"},
         {C("falcon", ", \"parallel_attn\": false"), "key parallel_attn at byte"},
+        {C("bailing_moe", ", \"norm_head\": true"), "key norm_head at byte"},
+        {C("bailing_moe_v2", ", \"norm_topk_prob\": false"), "norm_topk_prob at byte"},
+        {C("cohere2_moe", ", \"num_shared_experts\": 1, \"shared_expert_combination_strategy\": \"sum\""),
+         "is sum, expected average"},
+        {C("smallthinker", ", \"moe_enable_early_router\": false"), "moe_enable_early_router at byte"},
+        {C("nemotron-nas", ", \"block_configs\": [{\"attention\": {\"n_heads_in_group\": 1}, \"ffn\": "
+                           "{\"ffn_mult\": 1, \"replace_with_linear\": true}}]"),
+         "key replace_with_linear of block_configs at byte"},
+        {C("nemotron-nas", ", \"block_configs\": [{\"attention\": {\"n_heads_in_group\": null}, \"ffn\": "
+                           "{\"no_op\": true}}]"),
+         "a number that divides num_attention_heads, or no_op"},
+        {C("nemotron-nas",
+           ", \"block_configs\": [{\"attention\": {\"no_op\": true}, \"ffn\": {\"ffn_mult\": null}}]"),
+         "expected a positive number, or no_op"},
         {C("llama4_text", ", \"attention_chunk_size\": null"), "attention_chunk_size at byte"},
         {C("llama4_text", ", \"num_local_experts\": 2, \"use_qk_norm\": null"), "use_qk_norm at byte"},
         {C("glm4_moe", ", \"routed_scaling_factor\": null"), "routed_scaling_factor at byte"},
@@ -96,6 +110,19 @@ TEST(test_read) {
            ", \"n_group\": 4, \"qk_nope_head_dim\": 4, \"qk_rope_head_dim\": 4, \"v_head_dim\": 4"),
          "deepseek2.expert_group_count", NAN},
         {C("qwen3_moe", ", \"num_local_experts\": 7"), "qwen3moe.expert_count", 7},
+        {C("bailing_moe", ", \"num_experts\": 7"), "bailingmoe.expert_count", 7},
+        // as inclusionAI/Ling-mini-2.0 has it, and tencent/Hy3-preview
+        {C("bailing_moe",
+           ", \"architectures\": [\"BailingMoeV2ForCausalLM\"], \"score_function\": \"sigmoid\", "
+           "\"n_group\": 4, \"norm_head\": false, \"router_dtype\": \"fp32\", "
+           "\"partial_rotary_factor\": 0.5, \"rotary_dim\": 64"),
+         "bailingmoe2.rope.dimension_count", 64},
+        {C("apertus",
+           ", \"qk_norm\": true, \"post_norm\": false, \"mlp_bias\": false, \"hidden_act\": \"xielu\""),
+         "apertus.rope.scaling.factor", 8},
+        {C("hy_v3", ", \"route_norm\": true, \"qk_norm\": true, \"moe_router_use_sigmoid\": true, "
+                    "\"moe_router_enable_expert_bias\": true, \"expert_hidden_dim\": 1536"),
+         "hy_v3.leading_dense_block_count", 1},
         // as MiniMaxAI/MiniMax-M2, Qwen/Qwen2.5-VL-7B-Instruct and HuggingFaceTB/SmolVLM-Instruct have it
         {C("minimax_m2", ", \"rotary_dim\": 64, \"shared_moe_mode\": \"sigmoid\""),
          "minimax-m2.rope.dimension_count", 64},

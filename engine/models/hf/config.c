@@ -21,6 +21,10 @@ static void find_variant(struct hf_reader *r) {
     bool some = jdoc_integer(r->j, experts, &n) && n > 0;
     if (f->of_experts && (hf_count_parts(r, &some) > 0 || some) && some)
         r->c->family = f->of_experts;
+    const struct jdoc_value *classes = jdoc_get(r->j, r->text, "architectures");
+    if (f->of_code && classes && classes->type == JDOC_ARRAY && classes->len > 0 &&
+        jdoc_is(r->j, jdoc_first(r->j, classes), f->code))
+        r->c->family = f->of_code;
     if (f->of_both && both && both->type == JDOC_TRUE)
         r->c->family = f->of_both;
 }
@@ -158,8 +162,10 @@ static bool read_kv_heads(const struct hf_reader *r) {
 static bool read_sizes(const struct hf_reader *r) {
     struct hf_config *c = r->c;
     int64_t ffn = 0;
-    bool experts,
-        needs_ffn = !c->family->four_times && !hf_key_find(c->family, view_of("moe_intermediate_size"));
+    bool experts, needs_ffn = !c->family->four_times &&
+                              !hf_key_find(c->family, view_of("moe_intermediate_size")) &&
+                              !hf_key_find(c->family, view_of("block_configs")) &&
+                              !hf_key_find(c->family, view_of("moe_ffn_hidden_size"));
     c->layers = hf_count_parts(r, &experts);
     if ((c->layers == 0 && !hf_read_size(r, "num_hidden_layers", true, &c->layers)) ||
         !hf_read_size(r, "hidden_size", true, &c->hidden) ||

@@ -352,6 +352,33 @@ static bool read_hunyuan_experts(const struct hf_reader *r) {
     return true;
 }
 
+// Cohere 2 MoE: softmax is that of the chosen experts; norms are RMSNorm where rms_norm_eps says so.
+static bool read_cohere_experts(const struct hf_reader *r) {
+    static const char key[] = "expert_selection_fn", strategy[] = "shared_expert_combination_strategy";
+    struct hf_found fn = hf_find_key(r, key), how = hf_find_key(r, strategy),
+                    rms = hf_find_key(r, "rms_norm_eps");
+    const char *eps_key = rms.v ? "rms_norm_eps" : "layer_norm_eps";
+    int64_t size = 0, shared = 0, dense = 0;
+    double eps = 1e-5;
+    bool softmax = !fn.v || jdoc_is(fn.j, fn.v, "softmax");
+    if (!softmax && !jdoc_is(fn.j, fn.v, "sigmoid"))
+        return hf_refuse_value(r, key, fn, "softmax or sigmoid");
+    if (!hf_read_size(r, "intermediate_size", true, &size) ||
+        !hf_read_size(r, "num_shared_experts", false, &shared) ||
+        !hf_read_size(r, "prefix_dense_intermediate_size", false, &dense) ||
+        !hf_read_number(r, eps_key, &eps))
+        return false;
+    if (shared > 0 && how.v && !jdoc_is(how.j, how.v, "average"))
+        return hf_refuse_value(r, strategy, how, "average");
+    hf_add_float(r, rms.v ? "attention.layer_norm_rms_epsilon" : "attention.layer_norm_epsilon", eps,
+                 eps_key);
+    hf_add_int(r, "expert_gating_func", softmax ? 3 : 2, key);
+    hf_add_int(r, "expert_feed_forward_length", size, "intermediate_size");
+    hf_add_int(r, "expert_shared_feed_forward_length", size * shared, "num_shared_experts");
+    hf_add_int(r, "feed_forward_length", dense > 0 ? dense : size, "prefix_dense_intermediate_size");
+    return true;
+}
+
 static bool check_last_expert_layer(const struct hf_reader *r) {
     struct hf_found f = hf_find_key(r, "moe_layer_end_index");
     int64_t last = -1;
@@ -479,8 +506,10 @@ bool hf_read_layers(struct hf_reader *r) {
         if (!read_differing(r))
             return false;
     } else {
-        hf_add_int(r, "attention.head_count_kv", c->kv_heads, "num_key_value_heads");
-        if (!read_window(r) || !hf_read_rope_layers(r))
+        bool blocks = has_key(r, "block_configs");
+        if (!blocks)
+            hf_add_int(r, "attention.head_count_kv", c->kv_heads, "num_key_value_heads");
+        if (!read_window(r) || !hf_read_rope_layers(r) || (blocks && !hf_read_blocks(r)))
             return false;
     }
     const struct hf_key *positions = hf_key_find(c->family, view_of("position_embedding_type"));
@@ -499,6 +528,8 @@ bool hf_read_layers(struct hf_reader *r) {
     return hf_read_expert_layers(r) && (!has_key(r, "ssm_multipliers") || read_multipliers(r)) &&
            (!has_key(r, "full_attn_idxs") || read_lfm2_ffn(r)) &&
            (!has_key(r, "floor_scale") || read_llama4(r)) &&
+           (!has_key(r, "rope_layout") || hf_read_layouts(r)) &&
+           (!has_key(r, "expert_selection_fn") || read_cohere_experts(r)) &&
            (!has_key(r, "activation_sparsity_pattern") || read_sparsity(r)) &&
            (!has_key(r, "num_shared_expert") || read_hunyuan_experts(r)) &&
            (!has_key(r, "moe_layer_end_index") || check_last_expert_layer(r));

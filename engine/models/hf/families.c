@@ -92,9 +92,9 @@ bool hf_key_may_be_null(const char *key) {
         "alpha",
         // from others
         "head_dim", "num_key_value_heads", "num_kv_heads", "num_global_key_value_heads", "v_head_dim",
-        "mamba_d_ssm", "moe_intermediate_size", "intermediate_size", "num_experts", "top_k_experts",
-        "original_max_position_embeddings", "factor", "attention_factor", "mscale", "mscale_all_dim",
-        "beta_fast", "beta_slow"};
+        "mamba_d_ssm", "moe_latent_size", "prefix_dense_intermediate_size", "moe_intermediate_size",
+        "intermediate_size", "num_experts", "top_k_experts", "original_max_position_embeddings", "factor",
+        "attention_factor", "mscale", "mscale_all_dim", "beta_fast", "beta_slow"};
     int i = 0;
     while (i < COUNT(keys) && strcmp(keys[i], key) != 0)
         i++;

@@ -20,6 +20,15 @@ static const struct hf_name internlm2_names[] = {
     {"feed_forward.w2", .ours = "ffn_down"},
     END,
 };
+static const struct hf_name apertus_names[] = {
+    {"attention_layernorm", .ours = "attn_norm"},
+    {"feedforward_layernorm", .ours = "ffn_norm"},
+    {"mlp.act_fn.alpha_p", .ours = ""}, // read by folder.c
+    {"mlp.act_fn.alpha_n", .ours = ""},
+    {"mlp.act_fn.beta", .ours = ""},
+    {"mlp.act_fn.eps", .ours = ""},
+    END,
+};
 static const struct hf_name seed_oss_names[] = {
     {"post_attention_layernorm", .ours = "post_attention_norm"},
     END,
@@ -356,6 +365,20 @@ static const struct hf_key nemotron_keys[] = {
     {"partial_rotary_percent", NULL, HF_INT},
     {NULL, NULL, HF_INT},
 };
+static const struct hf_key apertus_keys[] = {
+    {"qk_norm", "true", HF_ONLY},
+    {"post_norm", "false", HF_ONLY},
+    {NULL, NULL, HF_INT},
+};
+static const struct hf_key deci_keys[] = {
+    // read by hf_read_blocks()
+    {"block_configs", NULL, HF_INT},
+    {"num_attention_heads", NULL, HF_INT},
+    {"num_key_value_heads_per_layer", NULL, HF_INT},
+    {"intermediate_size", NULL, HF_INT},
+    {"mlp_bias", NULL, HF_INT}, // the tensors say it
+    {NULL, NULL, HF_INT},
+};
 static const struct hf_key cohere_keys[] = {
     {"layer_norm_eps", LAYER_NORM},
     {"logit_scale", "logit_scale", HF_FLOAT},
@@ -461,6 +484,12 @@ const struct hf_family hf_dense_families[] = {
      .defaults = "{\"layer_norm_eps\": 1e-5, \"rotary_pct\": 0.25, \"use_parallel_residual\": true}"},
     {"nemotron", "nemotron", .norms_less_one = true, .act = "relu2", .keys = nemotron_keys,
      .defaults = "{\"norm_eps\": 1e-5, \"partial_rotary_factor\": 0.5}"},
+    {"apertus", "apertus", .act = "xielu", .names = apertus_names, .keys = apertus_keys,
+     .defaults =
+         "{\"rope_theta\": 12000000, \"rope_parameters\": {\"rope_type\": \"llama3\", \"factor\": 8,"
+         "\"low_freq_factor\": 1, \"high_freq_factor\": 4, \"original_max_position_embeddings\": 8192}}"},
+    {"nemotron-nas", "deci", .adjacent = true, .keys = deci_keys},
+    {"deci", "deci", .adjacent = true, .keys = deci_keys},
     {"cohere", "command-r", .keys = cohere_keys,
      .defaults = "{" TIED ", \"layer_norm_eps\": 1e-5, \"logit_scale\": 0.0625, \"rope_theta\": 500000}"},
     {"cohere2", "cohere2", .keys = cohere_keys,

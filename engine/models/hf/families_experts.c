@@ -162,6 +162,47 @@ static const struct hf_name mistral4_names[] = {
     SHARED_EXPERTS,
     END,
 };
+static const struct hf_name bailing_names[] = {
+    {"attention.query_key_value", .ours = "attn_qkv", .rows = ROWS_QKV},
+    {"attention.query_layernorm", .ours = "attn_q_norm"},
+    {"attention.key_layernorm", .ours = "attn_k_norm"},
+    {"attention.dense", .ours = "attn_output"},
+    {"mlp.gate", .ours = "ffn_gate_inp"},
+    {"mlp.gate.expert_bias", SELECT_BIAS},
+    EXPERTS,
+    SHARED_EXPERTS,
+    END,
+};
+static const struct hf_name bailing_whole[] = {
+    {"model.word_embeddings", .ours = "token_embd"},
+    END,
+};
+#define HY3_BIAS .ours = "exp_probs_b", .end = "", .form = FORM_FLAT
+static const struct hf_name hy3_names[] = {
+    {"mlp.router.gate", .ours = "ffn_gate_inp"},
+    {"mlp.gate", .ours = "ffn_gate_inp"},
+    {"mlp.expert_bias", HY3_BIAS},
+    {"mlp.e_score_correction_bias", HY3_BIAS},
+    EXPERTS,
+    SHARED_EXPERTS,
+    {"mlp.shared_mlp.gate_proj", .ours = "ffn_gate_shexp"},
+    {"mlp.shared_mlp.up_proj", .ours = "ffn_up_shexp"},
+    {"mlp.shared_mlp.down_proj", .ours = "ffn_down_shexp"},
+    END,
+};
+static const struct hf_name cohere2_moe_names[] = {
+    {"mlp.gate", .ours = "ffn_gate_inp"},
+    EXPERTS,
+    SHARED_EXPERTS,
+    END,
+};
+static const struct hf_name smallthinker_names[] = {
+    {"block_sparse_moe.primary_router", .ours = "ffn_gate_inp"},
+    {"block_sparse_moe.experts.#.gate", .ours = "ffn_gate_exps"},
+    {"block_sparse_moe.experts.#.up", .ours = "ffn_up_exps"},
+    {"block_sparse_moe.experts.#.down", .ours = "ffn_down_exps"},
+    END,
+};
 static const struct hf_name granite_moe_names[] = {
     {"block_sparse_moe.router.layer", .ours = "ffn_gate_inp"},
     {"block_sparse_moe.input_linear", .ours = "ffn_gate_exps", .rows = ROWS_FIRST_HALF},
@@ -348,6 +389,93 @@ static const struct hf_key afmoe_keys[] = {
     {"mup_enabled", NULL, HF_INT},
     {NULL, NULL, HF_INT},
 };
+#define BAILING                                                                                              \
+    {"num_experts", "expert_count", HF_INT}, {"num_experts_per_tok", "expert_used_count", HF_INT},           \
+        {"moe_intermediate_size", "expert_feed_forward_length", HF_INT},                                     \
+        {"num_shared_experts", "expert_shared_count", HF_INT},                                               \
+        {"first_k_dense_replace", "leading_dense_block_count", HF_INT}, {"use_bias", NULL, HF_INT},          \
+        {"use_qkv_bias", NULL, HF_INT}, {                                                                    \
+        "use_rmsnorm", "true", HF_ONLY                                                                       \
+    }
+static const struct hf_key bailing_keys[] = {
+    BAILING,
+    {"norm_topk_prob", "expert_weights_norm", HF_BOOL},
+    {"score_function", "softmax", HF_ONLY},
+    {NULL, NULL, HF_INT},
+};
+static const struct hf_key bailing2_keys[] = {
+    BAILING,
+    {"n_group", "expert_group_count", HF_INT},
+    {"topk_group", "expert_group_used_count", HF_INT},
+    {"routed_scaling_factor", "expert_weights_scale", HF_FLOAT},
+    {"norm_topk_prob", "true", HF_ONLY},
+    {"score_function", "sigmoid", HF_ONLY},
+    {"moe_shared_expert_intermediate_size", NULL, HF_INT}, // the size of an expert, says its code
+    {"moe_router_enable_expert_bias", NULL, HF_INT},       // the tensors say it
+    {"use_qk_norm", "true", HF_ONLY},
+    {"rotary_dim", NULL, HF_INT},
+    {"partial_rotary_factor", NULL, HF_FLOAT},
+    {"num_nextn_predict_layers", NULL, HF_INT},
+    {"mtp_loss_scaling_factor", NULL, HF_FLOAT}, // of training
+    {NULL, NULL, HF_INT},
+};
+static const struct hf_key hy3_keys[] = {
+    {"num_experts", "expert_count", HF_INT},
+    {"num_experts_per_tok", "expert_used_count", HF_INT},
+    {"moe_intermediate_size", "expert_feed_forward_length", HF_INT},
+    {"expert_hidden_dim", NULL, HF_INT}, // the same again
+    {"num_shared_experts", "expert_shared_count", HF_INT},
+    {"first_k_dense_replace", "leading_dense_block_count", HF_INT},
+    {"mlp_layer_types", NULL, HF_INT},
+    {"router_scaling_factor", "expert_weights_scale", HF_FLOAT},
+    {"route_norm", "true", HF_ONLY},
+    {"qk_norm", "true", HF_ONLY},
+    {"moe_router_use_sigmoid", "true", HF_ONLY},
+    {"moe_router_enable_expert_bias", NULL, HF_INT},
+    {"enable_moe_fp32_combine", NULL, HF_INT},
+    {"enable_attention_fp32_softmax", NULL, HF_INT},
+    {"num_nextn_predict_layers", NULL, HF_INT},
+    {NULL, NULL, HF_INT},
+};
+static const struct hf_alias hy3_aliases[] = {
+    {"num_experts", "num_local_experts"}, // as transformers 5 writes it
+    {NULL, NULL},
+};
+static const struct hf_key cohere2_moe_keys[] = {
+    {"num_experts", "expert_count", HF_INT},
+    {"num_experts_per_tok", "expert_used_count", HF_INT},
+    {"norm_topk_prob", "expert_weights_norm", HF_BOOL},
+    {"first_k_dense_replace", "leading_dense_block_count", HF_INT},
+    {"mlp_layer_types", NULL, HF_INT},
+    {"logit_scale", "logit_scale", HF_FLOAT},
+    {"prefix_dense_sliding_window_pattern", "1", HF_ONLY},
+    {"sliding_window_pattern", NULL, HF_INT},
+    {"num_nextn_predict_layers", NULL, HF_INT},
+    // read one by one
+    {"intermediate_size", NULL, HF_INT},
+    {"prefix_dense_intermediate_size", NULL, HF_INT},
+    {"num_shared_experts", NULL, HF_INT},
+    {"shared_expert_combination_strategy", NULL, HF_INT},
+    {"expert_selection_fn", NULL, HF_INT},
+    {"layer_norm_eps", NULL, HF_FLOAT},
+    {"rms_norm_eps", NULL, HF_FLOAT},
+    {NULL, NULL, HF_INT},
+};
+static const struct hf_key smallthinker_keys[] = {
+    {"moe_num_primary_experts", "expert_count", HF_INT},
+    {"moe_num_active_primary_experts", "expert_used_count", HF_INT},
+    {"moe_ffn_hidden_size", "expert_feed_forward_length", HF_INT},
+    {"moe_enable_early_router", "true", HF_ONLY},
+    {"norm_topk_prob", "true", HF_ONLY},
+    {"moe_layer_layout", NULL, HF_INT}, // all, says its code
+    {"moe_secondary_expert_size", NULL, HF_INT},
+    // read one by one
+    {"moe_primary_router_apply_softmax", NULL, HF_INT},
+    {"rope_layout", NULL, HF_INT},
+    {"sliding_window_layout", NULL, HF_INT},
+    {"sliding_window_size", NULL, HF_INT},
+    {NULL, NULL, HF_INT},
+};
 static const struct hf_key minicpm3_keys[] = {
     {"kv_lora_rank", "attention.kv_lora_rank", HF_INT},
     {"q_lora_rank", "attention.q_lora_rank", HF_INT},
@@ -396,7 +524,25 @@ static const struct hf_key granite_moe_keys[] = {
 
 #define DEEPSEEK3                                                                                            \
     "{\"norm_topk_prob\": true, \"routed_scaling_factor\": 2.5, \"n_group\": 8, \"topk_group\": 4}"
+#define BAILING2                                                                                             \
+    .names = bailing_names, .whole = bailing_whole, .keys = bailing2_keys,                                   \
+    .defaults = "{\"rope_theta\": 600000, \"head_dim\": 128, \"num_shared_experts\": 1, \"n_group\": 8, "    \
+                "\"topk_group\": 4, \"first_k_dense_replace\": 1, " NO_WINDOW "}"
+static const struct hf_family bailing2 = {"bailing_moe", "bailingmoe2", BAILING2}; // Ling 2.0's first files
 const struct hf_family hf_expert_families[] = {
+    {"bailing_moe", "bailingmoe", .adjacent = true, .names = bailing_names, .whole = bailing_whole,
+     .keys = bailing_keys, .code = "BailingMoeV2ForCausalLM", .of_code = &bailing2,
+     .defaults = "{\"norm_topk_prob\": true, " NO_WINDOW "}"},
+    {"bailing_moe_v2", "bailingmoe2", BAILING2},
+    {"hy_v3", "hy_v3", .names = hy3_names, .keys = hy3_keys, .aliases = hy3_aliases,
+     .defaults = "{\"rope_theta\": 11158840, \"head_dim\": 128, \"num_shared_experts\": 1, "
+                 "\"first_k_dense_replace\": 1, \"router_scaling_factor\": 2.826}"},
+    {"cohere2_moe", "cohere2moe", .names = cohere2_moe_names, .keys = cohere2_moe_keys,
+     .defaults =
+         "{" TIED ", \"layer_norm_eps\": 1e-5, \"logit_scale\": 0.0625, \"sliding_window\": 4096, "
+         "\"head_dim\": 128, \"num_experts\": 8, \"num_experts_per_tok\": 2, \"norm_topk_prob\": true}"},
+    {"smallthinker", "smallthinker", .act = "relu", .names = smallthinker_names, .keys = smallthinker_keys,
+     .defaults = "{" TIED ", \"rope_theta\": 1000000, \"head_dim\": 128}"},
     {"qwen3_moe", "qwen3moe", .names = expert_names, .keys = qwen3_moe_keys, .aliases = qwen3_moe_aliases,
      .defaults = "{\"norm_topk_prob\": false, " NO_WINDOW "}"},
     {"qwen3_vl_moe_text", "qwen3vlmoe", .names = qwen3_vl_moe_names, .keys = qwen3_moe_keys,

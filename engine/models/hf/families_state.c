@@ -146,6 +146,8 @@ static const struct hf_name nemotron_h_moe_names[] = {
     {"mixer.gate.e_score_correction_bias", SELECT_BIAS},
     {"mixer.experts.#.up_proj", .ours = "ffn_up_exps"},
     {"mixer.experts.#.down_proj", .ours = "ffn_down_exps"},
+    {"mixer.fc1_latent_proj", .ours = "ffn_latent_down"},
+    {"mixer.fc2_latent_proj", .ours = "ffn_latent_up"},
     {"mixer.shared_experts.up_proj", .ours = "ffn_up_shexp"},
     {"mixer.shared_experts.down_proj", .ours = "ffn_down_shexp"},
     END,
@@ -263,10 +265,10 @@ static const struct hf_key qwen35_keys[] = {
     MAMBA_KEYS, {"intermediate_size", NULL, HF_INT}, {"hybrid_override_pattern", NULL, HF_INT},              \
         {"layers_block_type", NULL, HF_INT}, {"mtp_layers_block_type", NULL, HF_INT},                        \
         {"moe_shared_expert_overlap", NULL, HF_INT}, {"num_nextn_predict_layers", NULL, HF_INT},             \
-        {"moe_latent_size", "null", HF_ONLY}, {"mamba_hidden_act", "silu", HF_ONLY},                         \
-        {"mlp_hidden_act", "relu2", HF_ONLY}, {"use_conv_bias", NULL, HF_INT}, {"mlp_bias", NULL, HF_INT},   \
-        {"use_mamba_kernels", NULL, HF_INT}, {"mamba_ssm_cache_dtype", NULL, HF_INT},                        \
-        {"rescale_prenorm_residual", NULL, HF_INT}, {"residual_in_fp32", NULL, HF_INT}, {                    \
+        {"mamba_hidden_act", "silu", HF_ONLY}, {"mlp_hidden_act", "relu2", HF_ONLY},                         \
+        {"use_conv_bias", NULL, HF_INT}, {"mlp_bias", NULL, HF_INT}, {"use_mamba_kernels", NULL, HF_INT},    \
+        {"mamba_ssm_cache_dtype", NULL, HF_INT}, {"rescale_prenorm_residual", NULL, HF_INT},                 \
+        {"residual_in_fp32", NULL, HF_INT}, {                                                                \
         "num_logits_to_keep", NULL, HF_INT                                                                   \
     }
 static const struct hf_key nemotron_h_keys[] = {
@@ -276,6 +278,7 @@ static const struct hf_key nemotron_h_keys[] = {
     {"num_experts_per_tok", NULL, HF_INT},
     {"moe_intermediate_size", NULL, HF_INT},
     {"n_shared_experts", NULL, HF_INT},
+    {"moe_latent_size", NULL, HF_INT},
     {"moe_shared_expert_intermediate_size", NULL, HF_INT},
     {"routed_scaling_factor", NULL, HF_INT},
     {"norm_topk_prob", NULL, HF_INT},
@@ -286,6 +289,7 @@ static const struct hf_key nemotron_h_moe_keys[] = {
     {"n_routed_experts", "expert_count", HF_INT},
     {"num_experts_per_tok", "expert_used_count", HF_INT},
     {"moe_intermediate_size", "expert_feed_forward_length", HF_INT},
+    {"moe_latent_size", "moe_latent_size", HF_INT},
     {"n_shared_experts", "expert_shared_count", HF_INT},
     {"moe_shared_expert_intermediate_size", "expert_shared_feed_forward_length", HF_INT},
     {"n_group", "expert_group_count", HF_INT},

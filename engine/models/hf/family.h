@@ -34,5 +34,7 @@ struct hf_family {
     const struct hf_key *keys;          // known to this family beside those of all; NULL: none
     const struct hf_alias *aliases;     // NULL: none
     const struct hf_family *of_experts; // taken in its place where there are experts; NULL: itself
+    const char *code;                   // of `architectures`, for which
+    const struct hf_family *of_code;    // this is taken; NULL: there is none
     const struct hf_family *of_both;    // taken where use_bidirectional_attention is true; NULL: itself
 };

@@ -4,6 +4,7 @@
 // tensors that are made as they are read.
 #include "folder.h"
 
+#include "half.h"
 #include "layout.h"
 #include "log.h"
 #include "places.h"
@@ -12,6 +13,7 @@
 
 #include <fcntl.h>
 #include <limits.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -141,6 +143,48 @@ static bool read_keys(struct folder *d, struct err *err) {
     return ok;
 }
 
+// The number that a tensor is. false: err.
+static bool read_scalar(const struct folder *d, const struct hf_source *s, float *v, struct err *err) {
+    const struct st_tensor *t = s->tensor;
+    bool wide = t->type == ST_F32, half = t->type == ST_F16;
+    uint64_t stopped;
+    uint16_t h;
+    const char *why = "it is no number of F32, F16 or BF16";
+    if ((wide || half || t->type == ST_BF16) && t->bytes == (wide ? sizeof *v : sizeof h))
+        why = hf_files_read(&d->files, s->address, t->bytes, wide ? (void *)v : &h, &stopped);
+    if (why)
+        return hf_files_bad(&d->files, err, "tensor %.*s: %s", (int)(t->name.len < 96 ? t->name.len : 96),
+                            t->name.data, why) == STATUS_OK;
+    if (!wide)
+        *v = half ? half_to_float(h) : bf16_to_float(h);
+    return true;
+}
+
+// xIELU's parameters are tensors of a number each, and keys in GGUF files.
+static bool read_xielu(struct folder *d, struct err *err) {
+    static const struct {
+        const char *name, *key;
+        float usual; // of files without; NAN: all have it
+    } parts[] = {{"alpha_p", "xielu.alpha_p", NAN},
+                 {"alpha_n", "xielu.alpha_n", NAN},
+                 {"beta", "xielu.beta", 0.5f},
+                 {"eps", "xielu.eps", -1e-6f}};
+    const char *act = d->config.family->act;
+    for (size_t p = 0; act && strcmp(act, "xielu") == 0 && p < sizeof parts / sizeof *parts; p++) {
+        float *v = hf_alloc(&d->keys, (size_t)d->config.layers * sizeof *v);
+        for (int64_t i = 0; v && i < d->config.layers; i++) {
+            char name[96];
+            snprintf(name, sizeof name, "model.layers.%lld.mlp.act_fn.%s", (long long)i, parts[p].name);
+            const struct hf_source *s = hf_shards_find(&d->shards, view_of(name));
+            v[i] = parts[p].usual;
+            if (s ? !read_scalar(d, s, &v[i], err) : isnan(v[i]))
+                return s ? false : hf_files_bad(&d->files, err, "tensor %s is missing", name) == STATUS_OK;
+        }
+        hf_array(&d->keys, parts[p].key, META_F32, (uint64_t)d->config.layers, v, NULL);
+    }
+    return true;
+}
+
 // The folder's own name, for people.
 static void add_name(struct folder *d) {
     char real[PATH_MAX];
@@ -152,6 +196,7 @@ static bool fill(struct folder *d, struct err *err) {
     add_name(d);
     bool ok = read_keys(d, err) && hf_shards_read(&d->shards, &d->files, d->config.dense, err);
     d->file.size = d->files.size;
+    ok = ok && read_xielu(d, err);
     if (!ok || !hf_layout_make(&d->layout, &d->file, &d->shards, &d->config, &d->keys, err))
         return false;
     if (d->keys.failed)

@@ -89,7 +89,10 @@ static bool check_rows(const struct tensor_maker *d, const struct placed *p, int
     case ROWS_SAME: return true;
     case ROWS_POSITIONS: expected = c->context + c->skipped_positions; break;
     case ROWS_Q: expected = c->heads * c->head_dim; break;
-    case ROWS_K: expected = c->kv_heads * c->head_dim; break;
+    case ROWS_K:
+        expected = c->kv_heads_differ ? rows / c->head_dim * c->head_dim : c->kv_heads * c->head_dim;
+        break;
+    case ROWS_QKV:
     case ROWS_GROUPED_Q:
     case ROWS_GROUPED_K:
     case ROWS_GROUPED_V: expected = (c->heads + 2 * c->kv_heads) * c->head_dim; break;
@@ -221,7 +224,7 @@ static bool make_tensor(struct tensor_maker *d, const struct placed *p, int num,
     int dims = row_dims(p, s);
     if (!check_rows(d, p, s->shape[dims - 1], s->shape[s->ndim - 1], err))
         return false;
-    if ((rows == ROWS_Q || rows == ROWS_K) && !c->family->adjacent)
+    if ((rows == ROWS_Q || rows == ROWS_K || rows == ROWS_QKV) && !c->family->adjacent)
         rows = ROWS_SAME;
     bool plain = q->scheme == HF_PLAIN, norm = ends_with(p->name->ours, "norm") && !p->bias,
          floats = dtype_of(s->type) != DTYPE_COUNT;

@@ -8,6 +8,7 @@ enum hf_rows { // which rows of a tensor become ours, and in which order
     // of heads whose halves rotate as pairs (i, i + d/2): with hf_family.adjacent rows become (2i, 2i + 1)
     ROWS_Q,
     ROWS_K,
+    ROWS_QKV,       // of all queries, then of all keys, then of all values
     ROWS_GROUPED_Q, // groups of the query heads of one kv head, its key and its value: the queries of all groups
     ROWS_GROUPED_K, // the keys
     ROWS_GROUPED_V, // the values

@@ -44,6 +44,9 @@ bool hf_read_layers(struct hf_reader *r); // windows, recurrent layers
 // Lists with a value for each layer (config_each.c).
 bool hf_read_expert_layers(const struct hf_reader *r);
 bool hf_read_rope_layers(const struct hf_reader *r);
+// Heads and sizes of DeciLM's layers, some of which lack a part; SmallThinker's lists of those that rotate and have a window.
+bool hf_read_blocks(struct hf_reader *r);
+bool hf_read_layouts(const struct hf_reader *r);
 // Sizes that layers without a window have apart; both stay as they are where the file does not list them.
 bool hf_read_overrides(const struct hf_reader *r, int64_t *head_dim, int64_t *kv_heads);
 // How many layers a list of their kinds has, and whether one of them has experts; 0: there is none.

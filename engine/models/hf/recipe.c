@@ -69,7 +69,9 @@ static uint64_t source_row(const struct hf_config *c, const struct hf_recipe *p,
     case ROWS_KEYS_VALUES: return r < keys ? r : keys + value_place(c, r - keys, (uint64_t)c->state_columns);
     default: break;
     }
-    if (p->rows != ROWS_GROUPED_V && c->family->adjacent)
+    bool value =
+        p->rows == ROWS_GROUPED_V || (p->rows == ROWS_QKV && head >= (uint64_t)(c->heads + c->kv_heads));
+    if (!value && c->family->adjacent)
         i = i / 2 + (i % 2 ? d / 2 : 0);
     if (p->rows == ROWS_GROUPED_Q)
         head = head / group * (group + 2) + head % group;

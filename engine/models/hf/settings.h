@@ -33,6 +33,7 @@ struct hf_config {
     struct hf_quantization quantization;
     int dense;             // matrices behind the pooling, in N_Dense/model.safetensors from N = 2 on
     int64_t window_dim;    // of heads in layers with a window; 0: as head_dim
+    bool kv_heads_differ;  // from layer to layer
     int64_t full_kv_heads; // of layers without one, where a list says so; 0: other keys do
     // LongRoPE's, or what divides frequencies; (num_factors) each, from hf_alloc(); NULL: none
     const float *short_factors, *long_factors, *freq_factors;

@@ -295,6 +295,21 @@ static void write_steps(const struct engine_view *v, struct buf *b) {
     buf_lit(b, "]}");
 }
 
+// The served model, and the bytes that it holds as long as it is.
+static void write_model(const struct engine_info *info, struct buf *b) {
+    buf_lit(b, ",\"facts\":{\"architecture\":");
+    write_string(b, info->model.arch);
+    buf_fmt(b, ",\"parameters\":%llu,\"layers\":%d,\"vocabulary\":%d,\"weights\":",
+            (unsigned long long)info->num_params, info->model.num_layers, info->model.vocab);
+    write_string(b, info->weights_dtype);
+    buf_lit(b, ",\"cache\":");
+    write_string(b, info->kv_dtype);
+    buf_lit(b, ",\"device\":");
+    write_string(b, info->device);
+    buf_fmt(b, "},\"memory\":{\"weight_bytes\":%llu,\"cache_bytes\":%llu}",
+            (unsigned long long)info->weight_bytes, (unsigned long long)info->kv_bytes);
+}
+
 static void write_head(const struct look *l, struct buf *b) {
     const struct engine_view *v = &l->view;
     const struct service_stats *s = &v->stats;
@@ -303,9 +318,11 @@ static void write_head(const struct look *l, struct buf *b) {
     write_string(b, l->model);
     buf_fmt(b,
             ",\"uptime_s\":%lld,\"limits\":{\"max_num_seqs\":%d,\"max_num_batched_tokens\":%d,"
-            "\"max_model_len\":%d,\"pages\":%d,\"page_tokens\":%d},\"groups\":[",
+            "\"max_model_len\":%d,\"pages\":%d,\"page_tokens\":%d}",
             (long long)l->uptime, info->max_num_seqs, info->max_num_batched_tokens, info->max_model_len,
             info->num_blocks, info->block_size);
+    write_model(info, b);
+    buf_lit(b, ",\"groups\":[");
     int used = 0;
     for (int g = 0; g < s->num_groups; g++) {
         const struct kv_group_spec *spec = &v->groups[g];

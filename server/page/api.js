@@ -55,7 +55,10 @@ export function keptNames(prefix) {
 const keys = { key: "", admin: "", ...load("keys", {}) };
 let askForKey = async () => false;
 
-// ask(why, rejected): shows a dialog; resolves to whether a key was given.
+let wanted = false; // the server has asked for a key
+export const hasKeys = () => wanted || !!keys.key || !!keys.admin;
+
+// ask(why): shows a dialog; resolves to whether a key was given.
 export function onKeyWanted(ask) {
   askForKey = ask;
 }
@@ -67,8 +70,11 @@ export function setKeys(key, admin, keep) {
 }
 
 let asking = null; // one dialog for all requests that wait for it
-function wantKey(error) {
-  asking ??= askForKey(error.message).finally(() => (asking = null));
+function wantKey() {
+  const why = keys.key ? "The server does not accept this key." : "This server asks for an API key. Whoever runs it can give you one.";
+  wanted = true;
+  dispatchEvent(new Event("keywanted"));
+  asking ??= askForKey(why).finally(() => (asking = null));
   return asking;
 }
 
@@ -102,7 +108,7 @@ export async function send(path, { body, signal, admin = false, quiet = false } 
     }
     if (response.ok) return response;
     const error = await readError(response);
-    if (response.status !== 401 || quiet || !(await wantKey(error))) throw error;
+    if (response.status !== 401 || quiet || !(await wantKey())) throw error;
   }
 }
 
@@ -129,18 +135,3 @@ export async function* events(response) {
     }
   }
 }
-
-// ---- elements
-
-// An element; members of `set` are properties, or attributes where they have a dash or are `role`; children are nodes or texts.
-export function el(tag, set = {}, ...children) {
-  const e = document.createElement(tag);
-  for (const [name, value] of Object.entries(set))
-    if (name.includes("-") || name === "role" || name === "scope") e.setAttribute(name, value);
-    else e[name] = value;
-  e.append(...children.filter((c) => c !== null && c !== undefined));
-  return e;
-}
-
-export const button = (text, onclick, set = {}) => el("button", { type: "button", textContent: text, onclick, ...set });
-export const byId = (id) => document.getElementById(id);

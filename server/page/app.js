@@ -1,7 +1,10 @@
 // What both views share: which one is shown, light and dark, the dialog for keys.
-import { byId, getKeys, load, onKeyWanted, save, setKeys } from "./api.js";
+import { getKeys, hasKeys, load, onKeyWanted, save, setKeys } from "./api.js";
 import { openChat } from "./chat.js";
+import { byId, icon, setUpIcons } from "./dom.js";
 import { openEngine, watchEngine } from "./engine.js";
+
+setUpIcons();
 
 // ---- light and dark: the system's, until the switch is used
 
@@ -10,6 +13,7 @@ const dark = matchMedia("(prefers-color-scheme: dark)");
 function showTheme() {
   const choice = load("theme", null), isDark = choice ? choice === "dark" : dark.matches;
   document.documentElement.className = choice ?? "";
+  byId("theme").replaceChildren(icon(isDark ? "light" : "dark")); // where it leads
   byId("theme").ariaPressed = String(isDark);
   dispatchEvent(new Event("theme"));
 }
@@ -29,6 +33,7 @@ function askForKey(why) {
   byId("key-why").textContent = why ?? "It is sent to this server only.";
   byId("key").value = keys.key;
   byId("admin-key").value = keys.admin;
+  byId("admin-box").open = !!keys.admin;
   byId("keep-key").checked = load("keys", null) !== null;
   dialog.returnValue = "";
   dialog.showModal();
@@ -42,6 +47,9 @@ function askForKey(why) {
 }
 onKeyWanted(askForKey);
 byId("key-button").onclick = () => askForKey(null);
+const showKeyButton = () => (byId("key-button").hidden = !hasKeys());
+for (const name of ["keys", "keywanted"]) addEventListener(name, showKeyButton);
+showKeyButton();
 
 // ---- views
 
@@ -52,6 +60,7 @@ function showView() {
     if (view === name) byId("nav-" + view).setAttribute("aria-current", "page");
     else byId("nav-" + view).removeAttribute("aria-current");
   }
+  for (const id of ["menu", "settings-button"]) byId(id).hidden = name !== "chat";
   document.title = name === "chat" ? "Quire" : "Quire: engine";
   watchEngine(name === "engine");
 }

@@ -1,132 +1,90 @@
-// The engine view: GET /v1/engine once a second while it is looked at, and what a page holds on demand.
-import { button, byId, el, getJson } from "./api.js";
-import { channels, colour, plotLines, plotSteps, surface } from "./plot.js";
+// The engine view: GET /v1/engine once a second while it is looked at, and now and then while it is not, for the history.
+import { getJson } from "./api.js";
+import { byId, el } from "./dom.js";
+import { recentFirst, recentRate, recentStep, seconds, series, steps, take, time, whole } from "./history.js";
+import { colour, plotLines, plotSteps } from "./plot.js";
+import { openPool, ownerColour, showPool, takePages, wantedPages } from "./pool.js";
 
-const SPAN = 60e3, STEP_SPAN = 4e3, KEPT = 4096, LARGE_POOL = 20000, MAX_ROWS = 2000;
-const STATES = ["free", "cached", "active"];
+const STEP_SPAN = 4e3, LOOKED_AT = 1000, ASIDE = 5000;
 
-const series = {
-  prompt: { name: "prompt", colour: "b", unit: "tokens/s", points: [] },
-  output: { name: "output", colour: "a", unit: "tokens/s", points: [] },
-  first: { name: "first token", colour: "b", unit: "ms", points: [], dots: true },
-  step: { name: "step", colour: "a", unit: "ms", points: [] },
-};
-let steps = [], lastStep = -1, known = new Set(); // requests whose first token is plotted
-let view = null, pool = null; // the last answers: the engine, and its pages as arrays
-let watching = false, timer = 0, refused = false, poolAt = 0, chosen = -1, layout = null;
-let last = null; // {time, totals}
-
-const picked = (name) => document.querySelector(`input[name=${name}]:checked`).value;
+let view = null; // the last answer
+let watching = false, timer = 0, refused = false;
 
 // ---- asking
-
-function bytesOf(text) {
-  const raw = atob(text), bytes = new Uint8Array(raw.length);
-  for (let i = 0; i < raw.length; i++) bytes[i] = raw.charCodeAt(i);
-  return bytes.buffer;
-}
-
-const ARRAYS = { state: Uint8Array, group: Uint8Array, refs: Uint8Array, owner: Uint16Array, parent: Int32Array, age: Uint32Array };
-
-function readPages(pages) {
-  const out = { count: pages.count };
-  for (const [name, kind] of Object.entries(ARRAYS)) if (pages[name] !== undefined) out[name] = new kind(bytesOf(pages[name]));
-  return out;
-}
-
-function wantedPages(now) {
-  const large = (view?.limits.pages ?? 0) > LARGE_POOL;
-  if (pool && (!byId("watch-pages").checked || (large && now - poolAt < 3000))) return "";
-  const tree = picked("draw") === "tree" ? ",parent" : "";
-  return "?pages=state,refs," + (picked("colour") === "age" ? "age" : "owner") + tree;
-}
 
 async function poll() {
   clearTimeout(timer);
   timer = 0;
-  if (!watching || document.hidden) return;
-  let wait = 1000;
+  const looked = watching && !document.hidden;
+  let wait = looked ? LOOKED_AT : ASIDE;
   try {
-    const query = wantedPages(performance.now());
-    view = await getJson("v1/engine" + query, { quiet: refused });
+    view = await getJson("v1/engine" + (looked ? wantedPages(performance.now()) : ""), { quiet: refused || !looked });
     refused = false;
-    if (view.pages) {
-      pool = { ...readPages(view.pages), requests: view.requests };
-      poolAt = performance.now();
-    }
     byId("engine-problem").textContent = "";
-    take(performance.now());
-    show(!!view.pages);
+    take(view, performance.now());
+    takePages(view, performance.now());
+    if (watching) show(!!view.pages);
   } catch (e) {
-    refused ||= e.status === 401; // the dialog was closed: it does not come again by itself
-    byId("engine-problem").textContent = e.code ? `${e.message} (${e.code})` : e.message;
-    wait = 3000;
+    refused ||= looked && e.status === 401; // the dialog was closed: it does not come again by itself
+    byId("engine-problem").textContent = e.message;
+    if (!looked && e.status === 401) return; // until there is a key, or one looks
+    wait = Math.max(wait, 3000);
   }
-  if (watching && !timer) timer = setTimeout(poll, wait);
+  timer ||= setTimeout(poll, wait);
 }
 
 export function watchEngine(on) {
   watching = on;
-  if (on && !timer) poll();
+  if (on) poll();
 }
 
-// ---- what is kept over time
+// ---- figures
 
-function take(now) {
-  const t = view.totals;
-  if (last && t.steps < last.totals.steps) { // another server
-    steps = [];
-    lastStep = -1;
-    known = new Set();
-    for (const s of Object.values(series)) s.points = [];
-    last = null;
-  }
-  const fields = view.steps.fields;
-  const fresh = view.steps.rows.map((row) => Object.fromEntries(fields.map((f, i) => [f, row[i]]))).filter((s) => s.id > lastStep);
-  for (const s of fresh) {
-    steps.push({ end: now - s.age_ms, schedule: s.schedule_us / 1e3, execute: s.execute_us / 1e3, update: s.update_us / 1e3,
-      decode: s.decode_tokens, prefill: s.prefill_tokens, requests: s.requests });
-    lastStep = s.id;
-  }
-  steps = steps.slice(-KEPT);
-  for (const r of view.requests)
-    if (r.first_token_s > 0 && !known.has(r.id)) {
-      known.add(r.id);
-      add(series.first, now - 1e3 * (r.age_s - r.first_token_s), 1e3 * r.first_token_s);
-    }
-  if (known.size > 10000) known = new Set(view.requests.map((r) => r.id));
-  if (last && now - last.time < 500) return; // a poll out of turn: rates over so little say nothing
-  if (last) {
-    const seconds = (now - last.time) / 1e3;
-    add(series.prompt, now, (t.prompt_tokens - last.totals.prompt_tokens) / seconds);
-    add(series.output, now, (t.generated_tokens - last.totals.generated_tokens) / seconds);
-    if (fresh.length) add(series.step, now, fresh.reduce((sum, s) => sum + s.schedule_us + s.execute_us + s.update_us, 0) / fresh.length / 1e3);
-  }
-  last = { time: now, totals: t };
-}
+const bytes = (n) => (n >= 1 << 30 ? (n / (1 << 30)).toFixed(1) + " GiB" : (n / (1 << 20)).toFixed(n < 100 << 20 ? 1 : 0) + " MiB");
+const many = (n) => (n >= 1e9 ? (n / 1e9).toFixed(1) + " billion" : (n / 1e6).toFixed(1) + " million");
 
-function add(s, time, value) {
-  s.points.push([time, value]);
-  if (s.points.length > 1200) s.points.splice(0, 400);
-}
-
-// ---- figures, plots, requests
-
-const whole = (v) => Math.round(v).toLocaleString("en");
-const seconds = (s) => (s < 60 ? s.toFixed(1) + " s" : s < 5400 ? (s / 60).toFixed(1) + " min" : (s / 3600).toFixed(1) + " h");
-
-function showFigures() {
-  const q = view.queue, t = view.totals, rates = view.throughput;
-  const of = (name) => view.groups.reduce((sum, g) => sum + g[name], 0);
-  const figures = {
-    Running: `${q.running} of ${view.limits.max_num_seqs}`, Waiting: q.waiting + q.deferred, "Output tokens/s": whole(rates.generated_tokens_per_s),
-    "Prompt tokens/s": whole(rates.prompt_tokens_per_s), "Steps/s": rates.steps_per_s.toFixed(1),
-    "Pages active": whole(of("active")), "Pages cached": whole(of("cached")), "Pages free": whole(view.free_pages),
-    "Prefix hits": t.prefix_queries ? ((100 * t.prefix_hits) / t.prefix_queries).toFixed(1) + " %" : "–",
-    Preemptions: whole(t.preemptions), Evictions: whole(t.evictions), Uptime: seconds(view.uptime_s),
+// The same texts in tiles and legends.
+function numbers(now) {
+  const told = (value, as) => (value === null ? "–" : as(value));
+  return {
+    output: told(recentRate("generated_tokens"), whole), prompt: told(recentRate("prompt_tokens"), whole),
+    first: told(recentFirst(now), time), step: told(recentStep(now), time),
   };
-  byId("figures").replaceChildren(...Object.entries(figures).map(([name, value]) =>
-    el("div", {}, el("dt", { textContent: name }), el("dd", { textContent: value }))));
+}
+
+function showFigures(n) {
+  const q = view.queue, t = view.totals, m = view.memory;
+  const of = (name) => view.groups.reduce((sum, g) => sum + g[name], 0);
+  const figures = [
+    ["Output", n.output, "tokens/s", true], ["Prompt", n.prompt, "tokens/s", true], ["First token", n.first, "median of a minute", true],
+    ["Running", `${q.running} of ${view.limits.max_num_seqs}`], ["Waiting", q.waiting + q.deferred], ["Step", n.step],
+    ["Prefix hits", t.prefix_queries ? ((100 * t.prefix_hits) / t.prefix_queries).toFixed(1) + " %" : "–"], ["Preemptions", whole(t.preemptions)],
+    ["Evictions", whole(t.evictions)], ["Pages active", whole(of("active"))], ["Pages cached", whole(of("cached"))], ["Pages free", whole(view.free_pages)],
+    ["Weights", m ? bytes(m.weight_bytes) : "–"], ["Cache", m ? bytes(m.cache_bytes) : "–"], ["Uptime", seconds(view.uptime_s)],
+  ];
+  byId("figures").replaceChildren(...figures.map(([name, value, unit, big]) =>
+    el("div", { className: big ? "big" : "" }, el("dt", { textContent: name }), el("dd", {}, String(value), unit ? el("small", { textContent: " " + unit }) : null))));
+  const f = view.facts, l = view.limits;
+  byId("model-facts").textContent = !f ? "" : [view.model, f.architecture, `${many(f.parameters)} parameters`, `${f.layers} layers`, `weights ${f.weights}`,
+    `cache ${f.cache}`, `${whole(l.max_model_len)} tokens of context`, f.device].join(" · ");
+}
+
+function legend(id, items) {
+  byId(id).replaceChildren(...items.map(([name, c, value, unit]) => {
+    const swatch = el("span", { className: "swatch" });
+    swatch.style.background = colour(c);
+    return el("span", {}, swatch, name + " ", value === undefined ? null : el("b", { textContent: value }), unit ? " " + unit : null);
+  }));
+}
+
+function showPlots(n, now) {
+  const span = Number(document.querySelector("input[name=span]:checked").value) * 60e3;
+  legend("tokens-legend", [["output", "a", n.output, "tokens/s"], ["prompt", "b", n.prompt, "tokens/s"]]);
+  legend("latency-legend", [["step", "a", n.step], ["first token", "b", n.first]]);
+  legend("steps-legend", [["decode", "a"], ["prefill", "b"], ["schedule and update", "c"], ["more than were told", "free"]]);
+  plotLines(byId("plot-tokens"), [series.prompt, series.output], now, span, false);
+  plotLines(byId("plot-latency"), [series.first, series.step], now, span, true);
+  plotSteps(byId("plot-steps"), steps, now, STEP_SPAN);
 }
 
 function showRequests() {
@@ -142,209 +100,18 @@ function showRequests() {
 }
 
 function show(withPages) {
-  const now = performance.now();
-  showFigures();
-  plotLines(byId("plot-tokens"), [series.output, series.prompt], now, SPAN);
-  plotLines(byId("plot-latency"), [series.step, series.first], now, SPAN);
-  plotSteps(byId("plot-steps"), steps, now, STEP_SPAN);
+  const now = performance.now(), n = numbers(now);
+  showFigures(n);
+  showPlots(n, now);
   showRequests();
   if (withPages) showPool();
 }
 
-// ---- pages
-
-const ownerHue = (id) => (Number(id) * 137.508) % 360;
-const ownerColour = (id) => `hsl(${ownerHue(id)} 65% 52%)`;
-
-function hslBytes(h) { // hsl(h 65% 52%)
-  const f = (n) => {
-    const k = (n + h / 30) % 12, a = 0.65 * 0.48;
-    return Math.round(255 * (0.52 - a * Math.max(-1, Math.min(k - 3, 9 - k, 1))));
-  };
-  return [f(0), f(8), f(4)];
-}
-
-// page number -> [red, green, blue]
-function painter() {
-  const fixed = STATES.map((s) => channels(colour(s))), by = picked("colour");
-  if (by === "owner" && pool.owner) {
-    const owners = pool.requests.map((r) => hslBytes(ownerHue(r.id)));
-    return (i) => (pool.state[i] === 2 && pool.owner[i] ? owners[pool.owner[i] - 1] ?? fixed[2] : fixed[pool.state[i]]);
-  }
-  if (by === "age" && pool.age) {
-    const [old, young] = [channels(colour("line")), channels(colour("b"))];
-    return (i) => {
-      if (pool.state[i] === 0) return fixed[0];
-      const part = Math.min(1, Math.log2(1 + pool.age[i] / 10) / 12); // tenths of seconds; an hour is old
-      return young.map((v, k) => Math.round(v + (old[k] - v) * part));
-    };
-  }
-  return (i) => fixed[pool.state[i]];
-}
-
-function showLegend() {
-  const items = [["free", colour("free")], ["cached, of nobody", colour("cached")]];
-  const by = picked("colour");
-  if (by === "owner") for (const r of view.requests.slice(0, 8)) items.push([(r.request_id || "#" + r.id).slice(0, 12), ownerColour(r.id)]);
-  if (by === "state") items.push(["active", colour("active")]);
-  if (by === "age") items[1] = ["touched just now", colour("b")], items.push(["an hour ago", colour("line")]);
-  const shared = pool.refs.reduce((n, refs) => n + (refs > 1), 0);
-  byId("legend").replaceChildren(
-    ...items.map(([text, c]) => {
-      const swatch = el("span", { className: "swatch" });
-      swatch.style.background = c;
-      return el("span", {}, swatch, text);
-    }),
-    el("span", { textContent: `${whole(pool.count)} pages of ${view.limits.page_tokens} tokens; ${whole(shared)} shared (with a dot)` }));
-  byId("pool").setAttribute("aria-label",
-    `${pool.count} pages of the pool: ` + STATES.map((s, k) => `${pool.state.reduce((n, v) => n + (v === k), 0)} ${s}`).join(", ") + `; ${shared} shared`);
-}
-
-function showPool() {
-  if (!pool || byId("engine").hidden) return;
-  showLegend();
-  if (picked("draw") === "tree" && pool.parent) drawTree();
-  else drawGrid();
-}
-
-function sized(canvas, width, height) {
-  canvas.style.width = width + "px";
-  canvas.style.height = height + "px";
-  return surface(canvas, width, height);
-}
-
-// All pages by number: one pixel each, drawn larger.
-function drawGrid() {
-  const canvas = byId("pool"), width = byId("pool-box").clientWidth, n = pool.count, paint = painter();
-  let cell = 16;
-  while (cell > 2 && Math.ceil(n / Math.floor(width / cell)) * cell > 420) cell--;
-  const columns = Math.max(1, Math.floor(width / cell)), rows = Math.ceil(n / columns);
-  const c = sized(canvas, columns * cell, rows * cell), small = new OffscreenCanvas(columns, rows), image = new ImageData(columns, rows);
-  for (let i = 0; i < n; i++) {
-    const [r, g, b] = paint(i);
-    image.data.set([r, g, b, 255], 4 * i);
-  }
-  small.getContext("2d").putImageData(image, 0, 0);
-  c.imageSmoothingEnabled = false;
-  c.drawImage(small, 0, 0, columns * cell, rows * cell);
-  c.fillStyle = colour("back");
-  if (cell >= 5) {
-    for (let x = 1; x <= columns; x++) c.fillRect(x * cell - 1, 0, 1, rows * cell);
-    for (let y = 1; y <= rows; y++) c.fillRect(0, y * cell - 1, columns * cell, 1);
-  }
-  for (let i = 0; i < n && cell >= 4; i++)
-    if (pool.refs[i] > 1) c.fillRect((i % columns) * cell + cell * 0.35, Math.floor(i / columns) * cell + cell * 0.35, cell * 0.3, cell * 0.3);
-  const box = (i) => [(i % columns) * cell, Math.floor(i / columns) * cell, cell, cell];
-  frame(c, box);
-  layout = (x, y) => {
-    const i = Math.floor(y / cell) * columns + Math.floor(x / cell);
-    return x < columns * cell && i < n ? i : -1;
-  };
-}
-
-function frame(c, box) {
-  const at = chosen >= 0 && chosen < pool.count ? box(chosen) : null;
-  if (!at) return;
-  c.strokeStyle = colour("ink");
-  c.lineWidth = 2;
-  c.strokeRect(at[0] + 0.5, at[1] + 0.5, Math.max(at[2] - 2, 2), Math.max(at[3] - 2, 2));
-}
-
-// Prefixes from left to right: a page that several continue is as high as they are together.
-function drawTree() {
-  const n = pool.count, { parent, state, refs } = pool, children = new Map(), roots = [];
-  for (let i = 0; i < n; i++)
-    if (parent[i] >= 0) children.has(parent[i]) ? children.get(parent[i]).push(i) : children.set(parent[i], [i]);
-  // A page that is being filled has no place in the tree yet.
-  for (let i = 0; i < n; i++)
-    if (parent[i] < 0 && state[i] !== 0 && (children.has(i) || state[i] === 1 || refs[i] > 1)) roots.push(i);
-  const depth = new Map(), first = new Map(), rows = [], order = []; // rows: the leaf of each
-  let deepest = 0, hidden = 0;
-  const todo = roots.map((i) => [i, 0]).reverse();
-  while (todo.length) {
-    const [i, d] = todo.pop();
-    if (rows.length >= MAX_ROWS) {
-      hidden++;
-      continue;
-    }
-    depth.set(i, d);
-    first.set(i, rows.length);
-    order.push(i);
-    deepest = Math.max(deepest, d);
-    const below = children.get(i);
-    if (below) for (const k of below.toReversed()) todo.push([k, d + 1]);
-    else rows.push(i);
-  }
-  const high = new Map();
-  for (const i of order.toReversed()) {
-    const own = high.get(i) ?? (high.set(i, 1), 1);
-    if (depth.get(i) > 0) high.set(parent[i], (high.get(parent[i]) ?? 0) + own);
-  }
-  const width = byId("pool-box").clientWidth, w = Math.max(3, Math.min(18, Math.floor(width / (deepest + 1)))), h = rows.length > 60 ? 6 : 12;
-  const c = sized(byId("pool"), Math.max(width, w * (deepest + 1)), Math.max(rows.length * h + (hidden ? 18 : 0), 30)), paint = painter();
-  const box = (i) => [depth.get(i) * w, first.get(i) * h, w, high.get(i) * h];
-  for (const i of order) {
-    const [x, y, bw, bh] = box(i);
-    c.fillStyle = `rgb(${paint(i).join()})`;
-    c.fillRect(x, y, bw - 1, bh - 1);
-    if (refs[i] > 1 && w >= 5) {
-      c.fillStyle = colour("back");
-      c.fillRect(x + bw / 2 - 2, y + bh / 2 - 2, 3, 3);
-    }
-  }
-  c.fillStyle = colour("soft");
-  if (!order.length) c.fillText("No prefix is cached.", 4, 16);
-  if (hidden) c.fillText(`${whole(hidden)} more pages are not drawn.`, 4, rows.length * h + 14);
-  frame(c, (i) => (depth.has(i) ? box(i) : null));
-  layout = (x, y) => {
-    let i = rows[Math.floor(y / h)] ?? -1;
-    const column = Math.floor(x / w);
-    while (i >= 0 && depth.get(i) > column) i = parent[i];
-    return i >= 0 && depth.get(i) === column ? i : -1;
-  };
-}
-
-// ---- one page
-
-async function choose(number) {
-  if (!(number >= 0)) return;
-  chosen = number;
-  byId("page-number").value = number;
-  showPool();
-  const detail = byId("page-detail");
-  try {
-    const p = await getJson("v1/engine/pages/" + number, { admin: true });
-    if (number !== chosen) return;
-    const link = (i) => button(String(i), () => choose(i));
-    const owners = p.owners.map((id) => view.requests.find((r) => r.id === id)?.request_id || "#" + id);
-    const facts = {
-      Page: p.page, State: p.state, References: p.refs, Owners: owners.join(", ") || "nobody", "Last touched": seconds(p.age_s) + " ago",
-      Group: `${p.group} (${p.kind})`, Hash: p.hash ?? "not full yet", Depth: p.depth,
-    };
-    detail.replaceChildren(
-      el("dl", { className: "legend" }, ...Object.entries(facts).map(([k, v]) => el("div", {}, el("dt", { textContent: k }), el("dd", { textContent: v })))),
-      el("div", { className: "row" }, "Before it: ", p.parent === null ? "nothing" : link(p.parent), " After it: ", ...(p.children.length ? p.children.slice(0, 16).map(link) : ["nothing"])),
-      p.text === null ? el("p", { className: "hint", textContent: p.tokens ? "Its text is shown with the server's admin key only." : "Its text is not known until it is full." })
-        : el("pre", { tabIndex: 0, textContent: p.text }));
-  } catch (e) {
-    detail.replaceChildren(el("p", { className: "problem", textContent: e.message }));
-  }
-}
-
 export function openEngine() {
-  byId("pool").onclick = (e) => layout && choose(layout(e.offsetX, e.offsetY));
-  byId("page-number").onchange = (e) => e.target.value && choose(Number(e.target.value));
-  for (const e of document.querySelectorAll("input[name=colour], input[name=draw]"))
-    e.onchange = () => {
-      poolAt = -1e9;
-      pool = null; // other arrays are needed
-      poll();
-    };
-  document.addEventListener("visibilitychange", () => watching && !document.hidden && !timer && poll());
-  addEventListener("keys", () => {
-    refused = false;
-    if (watching && chosen >= 0) choose(chosen);
-  });
-  addEventListener("theme", () => view && show(!!pool));
-  addEventListener("resize", () => view && watching && show(!!pool));
+  openPool(poll);
+  for (const e of document.querySelectorAll("input[name=span]")) e.onchange = () => view && show(false);
+  document.addEventListener("visibilitychange", () => watching && !document.hidden && poll());
+  addEventListener("keys", () => ((refused = false), poll()));
+  for (const name of ["theme", "resize"]) addEventListener(name, () => view && watching && show(true));
+  timer ||= setTimeout(poll, ASIDE);
 }

@@ -1,5 +1,5 @@
 // Lines that go away by themselves, with an undo where something was taken away; copies, where a browser lends no clipboard, too.
-import { button, byId, el } from "./api.js";
+import { button, byId, el } from "./dom.js";
 
 const SHOWN_MS = 15000;
 

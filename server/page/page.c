@@ -6,47 +6,55 @@
 #include <string.h>
 #include <strings.h>
 
+#define HTML "text/html; charset=utf-8"
+#define STYLE "text/css; charset=utf-8"
+#define SCRIPT "text/javascript; charset=utf-8"
+
+#define FILES(X)                                                                                             \
+    X(html, "index.html", HTML)                                                                              \
+    X(style, "style.css", STYLE)                                                                             \
+    X(chat_style, "chat.css", STYLE)                                                                         \
+    X(icon, "icon.svg", "image/svg+xml")                                                                     \
+    X(answer, "answer.js", SCRIPT)                                                                           \
+    X(api, "api.js", SCRIPT)                                                                                 \
+    X(app, "app.js", SCRIPT)                                                                                 \
+    X(chat, "chat.js", SCRIPT)                                                                               \
+    X(chats, "chats.js", SCRIPT)                                                                             \
+    X(colours, "colours.js", SCRIPT)                                                                         \
+    X(composer, "composer.js", SCRIPT)                                                                       \
+    X(dom, "dom.js", SCRIPT)                                                                                 \
+    X(engine, "engine.js", SCRIPT)                                                                           \
+    X(files, "files.js", SCRIPT)                                                                             \
+    X(history, "history.js", SCRIPT)                                                                         \
+    X(markdown, "markdown.js", SCRIPT)                                                                       \
+    X(math, "math.js", SCRIPT)                                                                               \
+    X(message, "message.js", SCRIPT)                                                                         \
+    X(notice, "notice.js", SCRIPT)                                                                           \
+    X(plot, "plot.js", SCRIPT)                                                                               \
+    X(pool, "pool.js", SCRIPT)                                                                               \
+    X(settings, "settings.js", SCRIPT)                                                                       \
+    X(sidebar, "sidebar.js", SCRIPT)                                                                         \
+    X(store, "store.js", SCRIPT)                                                                             \
+    X(tokens, "tokens.js", SCRIPT)                                                                           \
+    X(tree, "tree.js", SCRIPT)                                                                               \
+    X(marked, "vendor/marked.js", SCRIPT)
+
 // PAGE_FOLDER is where the files lie when this is compiled.
-#define PAGE_FILE(name, file)                                                                                \
+#define EMBED(name, file, type)                                                                              \
     __asm__(".pushsection .rodata\n"                                                                         \
             "page_" #name ":\n"                                                                              \
             ".incbin \"" PAGE_FOLDER "/" file "\"\n"                                                         \
             "page_" #name "_end:\n"                                                                          \
             ".popsection\n");                                                                                \
     extern const char page_##name[] __attribute__((visibility("hidden")));                                   \
-    extern const char page_##name##_end[] __attribute__((visibility("hidden")))
-
-PAGE_FILE(html, "index.html");
-PAGE_FILE(style, "style.css");
-PAGE_FILE(icon, "icon.svg");
-PAGE_FILE(app, "app.js");
-PAGE_FILE(api, "api.js");
-PAGE_FILE(chat, "chat.js");
-PAGE_FILE(chats, "chats.js");
-PAGE_FILE(message, "message.js");
-PAGE_FILE(notice, "notice.js");
-PAGE_FILE(engine, "engine.js");
-PAGE_FILE(plot, "plot.js");
+    extern const char page_##name##_end[] __attribute__((visibility("hidden")));
+FILES(EMBED)
 
 static const struct page_file {
     const char *name, *type, *text, *end;
 } files[] = {
-#define HTML "text/html; charset=utf-8"
-#define SCRIPT "text/javascript; charset=utf-8"
-#define ROW(name, file, type)                                                                                \
-    { file, type, page_##name, page_##name##_end }
-    ROW(html, "index.html", HTML),
-    ROW(style, "style.css", "text/css; charset=utf-8"),
-    ROW(icon, "icon.svg", "image/svg+xml"),
-    ROW(app, "app.js", SCRIPT),
-    ROW(api, "api.js", SCRIPT),
-    ROW(chat, "chat.js", SCRIPT),
-    ROW(chats, "chats.js", SCRIPT),
-    ROW(message, "message.js", SCRIPT),
-    ROW(notice, "notice.js", SCRIPT),
-    ROW(engine, "engine.js", SCRIPT),
-    ROW(plot, "plot.js", SCRIPT),
-};
+#define ROW(name, file, type) {file, type, page_##name, page_##name##_end},
+    FILES(ROW)};
 
 static const char folder[] = "/page/";
 

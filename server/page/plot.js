@@ -25,76 +25,98 @@ export function surface(canvas, width = canvas.clientWidth, height = canvas.clie
   canvas.height = Math.round(height * scale);
   const context = canvas.getContext("2d");
   context.scale(scale, scale);
-  context.font = "11px system-ui, sans-serif";
+  context.font = "12px system-ui, sans-serif";
   return context;
 }
 
-function niceTop(v) {
-  const unit = 10 ** Math.floor(Math.log10(v || 1));
-  return [1, 2, 5, 10].map((k) => k * unit).find((k) => k >= v) || 1;
+// Ticks of a linear axis from 0: three to five, the last at or above `max`.
+function linearTicks(max) {
+  const unit = 10 ** Math.floor(Math.log10(max / 2)), step = [1, 2, 2.5, 5, 10].map((k) => k * unit).find((k) => k * 4 >= max);
+  return Array.from({ length: Math.ceil(max / step) + 1 }, (_, i) => i * step);
 }
 
-const short = (v) => (v >= 1000 ? (v / 1000).toPrecision(2) + "k" : v >= 10 || v === 0 ? v.toFixed(0) : v.toPrecision(2));
+// Ticks of a logarithmic axis: the powers of ten around all values.
+function decades(values) {
+  const from = Math.floor(Math.log10(Math.min(...values, 10))), to = Math.max(from + 1, Math.ceil(Math.log10(Math.max(...values, 1000))));
+  return Array.from({ length: to - from + 1 }, (_, i) => 10 ** (from + i));
+}
 
-// series: [{name, colour, unit, points: [[ms, value], …]}], the newest last; now and span in ms.
-export function plotLines(canvas, series, now, span) {
-  const w = canvas.clientWidth, h = canvas.clientHeight, left = 40, top = 18, bottom = h - 16;
+const short = (v) => (v >= 1e6 ? v / 1e6 + "M" : v >= 1000 ? v / 1000 + "k" : String(v));
+const shortTime = (ms) => (ms >= 1000 ? ms / 1000 + " s" : ms + " ms");
+const ago = (ms) => (ms === 0 ? "now" : ms < 90e3 ? `−${ms / 1e3} s` : `−${ms / 60e3} min`);
+
+// Means of the points in as many parts of the time as there is room for.
+function thinned(points, part) {
+  const out = [];
+  for (const [at, value] of points) {
+    const key = Math.floor(at / part), lastOne = out.at(-1);
+    if (lastOne?.key === key) lastOne.sum += value, lastOne.n++;
+    else out.push({ key, at, sum: value, n: 1 });
+  }
+  return out.map((p) => [p.at, p.sum / p.n]);
+}
+
+// series: [{colour, points: [[ms, value], …], dots}], the newest last; now and span in ms. `latency`: times on a logarithmic axis.
+export function plotLines(canvas, series, now, span, latency) {
+  const w = canvas.clientWidth, h = canvas.clientHeight, left = 48, right = w - 14, top = 10, bottom = h - 20;
   if (!w) return;
-  const c = surface(canvas);
-  const seen = series.map((s) => s.points.filter((p) => p[0] >= now - span));
-  const max = niceTop(Math.max(0, ...seen.flat().map((p) => p[1])));
-  const x = (t) => left + ((t - now + span) / span) * (w - left - 4), y = (v) => bottom - (v / max) * (bottom - top);
+  const c = surface(canvas), seen = series.map((s) => s.points.filter((p) => p[0] >= now - span));
+  const values = seen.flat().map((p) => p[1]), max = values.reduce((a, b) => Math.max(a, b), 10);
+  const ticks = latency ? decades([values.reduce((a, b) => Math.min(a, Math.max(b, 0.1)), 10), max]) : linearTicks(max);
+  const place = latency ? (v) => Math.log10(Math.max(v, ticks[0])) : (v) => v, low = place(ticks[0]), high = place(ticks.at(-1));
+  const x = (t) => left + ((t - now + span) / span) * (right - left), y = (v) => bottom - ((place(v) - low) / (high - low)) * (bottom - top);
   c.strokeStyle = colour("line");
   c.fillStyle = colour("soft");
   c.textAlign = "right";
-  for (const part of [0, 0.5, 1]) {
+  for (const tick of ticks) {
     c.beginPath();
-    c.moveTo(left, y(part * max));
-    c.lineTo(w - 4, y(part * max));
+    c.moveTo(left, y(tick));
+    c.lineTo(right, y(tick));
     c.stroke();
-    c.fillText(short(part * max), left - 4, y(part * max) + 4);
+    c.fillText(latency ? shortTime(tick) : short(tick), left - 6, y(tick) + 4);
   }
-  c.textAlign = "center";
-  for (const part of [0, 0.5]) c.fillText(`−${((1 - part) * span) / 1000} s`, x(now - span * (1 - part)) + (part ? 0 : 14), h - 3);
-  let at = left;
-  c.textAlign = "left";
+  for (const part of [1, 0.75, 0.5, 0.25, 0]) {
+    c.textAlign = part === 1 ? "left" : part === 0 ? "right" : "center";
+    if (w > 380 || part % 0.5 === 0) c.fillText(ago(part * span), part === 0 ? right + 8 : x(now - part * span), h - 4);
+  }
   series.forEach((s, i) => {
     c.strokeStyle = c.fillStyle = colour(s.colour);
-    const last = seen[i].at(-1), text = `${s.name}${last ? ` ${short(last[1])} ${s.unit}` : ""}`;
-    c.fillRect(at, 4, 9, 9);
-    c.fillText(text, at + 13, 12);
-    at += c.measureText(text).width + 30;
+    if (s.dots) {
+      c.globalAlpha = 0.75;
+      for (const p of seen[i]) c.fillRect(x(p[0]) - 1.5, y(p[1]) - 1.5, 3, 3);
+      c.globalAlpha = 1;
+      return;
+    }
     c.lineWidth = 1.75;
+    c.lineJoin = "round";
     c.beginPath();
-    if (s.dots) seen[i].forEach((p) => c.fillRect(x(p[0]) - 1.5, y(p[1]) - 1.5, 3, 3));
-    else seen[i].forEach((p, k) => (k ? c.lineTo(x(p[0]), y(p[1])) : c.moveTo(x(p[0]), y(p[1]))));
+    thinned(seen[i], span / 240).forEach((p, k) => (k ? c.lineTo(x(p[0]), y(p[1])) : c.moveTo(x(p[0]), y(p[1]))));
     c.stroke();
   });
 }
 
-// Steps {end, schedule, execute, update (ms), decode, prefill} of the last span ms: as wide as they took, as high as they have tokens.
+// Steps {id, end, schedule, execute, update (ms), decode, prefill} of the last span ms: as wide as they took, as high as they have tokens.
+// After the last one the picture stands still.
 export function plotSteps(canvas, steps, now, span) {
-  const w = canvas.clientWidth, h = canvas.clientHeight, bottom = h - 16;
+  const w = canvas.clientWidth, h = canvas.clientHeight, top = 22, bottom = h - 20;
   if (!w) return;
-  const c = surface(canvas), seen = steps.filter((s) => s.end >= now - span);
+  const last = steps.at(-1), end = last && now - last.end > span / 2 ? last.end + span / 20 : now;
+  const c = surface(canvas), seen = steps.filter((s) => s.end >= end - span);
   const most = Math.log2(1 + Math.max(1, ...seen.map((s) => s.decode + s.prefill)));
-  const x = (t) => ((t - now + span) / span) * w;
-  let at = 4;
-  for (const [text, name] of [["decode", "a"], ["prefill", "b"], ["schedule and update", "c"]]) {
-    c.fillStyle = colour(name);
-    c.fillRect(at, 4, 9, 9);
-    c.fillText(text, at + 13, 12);
-    at += c.measureText(text).width + 30;
-  }
-  const last = seen.at(-1);
+  const x = (t) => ((t - end + span) / span) * w;
   c.fillStyle = colour("soft");
   c.textAlign = "right";
-  if (last && w > 520) c.fillText(`last: ${last.requests} requests, ${last.decode} + ${last.prefill} tokens, ${last.execute.toFixed(1)} ms`, w - 4, 12);
-  c.fillText("now", w - 4, h - 3);
+  if (last) c.fillText(`last: ${last.requests} request${last.requests === 1 ? "" : "s"}, ${last.decode} + ${last.prefill} tokens, ${last.execute.toFixed(1)} ms`, w - 4, 12);
+  c.fillText(end === now ? "now" : `${((now - last.end) / 1e3).toFixed(0)} s ago`, w - 4, h - 4);
   c.textAlign = "left";
-  c.fillText(`−${span / 1000} s; height: tokens, by powers of two`, 4, h - 3);
+  c.fillText(w > 520 ? `${span / 1000} seconds; height: tokens, by powers of two` : `${span / 1000} s`, 4, h - 4);
+  seen.forEach((s, i) => { // between two that were told there may have been others
+    if (!i || s.id === seen[i - 1].id + 1) return;
+    c.fillStyle = colour("free");
+    c.fillRect(x(seen[i - 1].end), bottom - 4, x(s.end - s.update - s.execute - s.schedule) - x(seen[i - 1].end), 4);
+  });
   for (const s of seen) {
-    const tokens = s.decode + s.prefill, high = Math.max(2, (Math.log2(1 + tokens) / most) * (bottom - 22));
+    const tokens = s.decode + s.prefill, high = Math.max(2, (Math.log2(1 + tokens) / most) * (bottom - top));
     const from = x(s.end - s.update - s.execute), to = x(s.end - s.update), part = tokens ? (s.decode / tokens) * high : high;
     c.fillStyle = colour("c");
     c.fillRect(x(s.end - s.update - s.execute - s.schedule), bottom - 4, Math.max(x(s.end) - x(s.end - s.update - s.execute - s.schedule), 0.5), 4);

@@ -31,6 +31,10 @@ def test_idle(start):
     assert seen["limits"]["pages"] == seen["free_pages"] == 40
     assert seen["requests"] == [] and seen["steps"]["rows"] == [] and "pages" not in seen
     assert seen["groups"][0]["kind"] == "full" and seen["queue"]["running"] == 0
+    shown = server.post("/api/show", {"model": server.models()[0]}).json()["model_info"]
+    assert seen["facts"]["architecture"] == shown["general.architecture"] and seen["facts"]["parameters"] == shown["general.parameter_count"]
+    assert seen["facts"]["vocabulary"] == shown[seen["facts"]["architecture"] + ".vocab_size"] and seen["facts"]["cache"] == "F32"
+    assert seen["memory"]["weight_bytes"] > 0 and seen["memory"]["cache_bytes"] > 40 * seen["limits"]["page_tokens"]
     seen = look(server, "/v1/engine?pages=1")
     assert set(pages(seen, "state")) == {FREE} and set(pages(seen, "parent", "i")) == {-1}
 

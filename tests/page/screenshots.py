@@ -17,18 +17,22 @@ from playwright.sync_api import sync_playwright  # noqa: E402
 from process import Server, faulty  # noqa: E402
 from test_page import TOOLS, ask, settings  # noqa: E402
 
-SIZE = {"width": 1120, "height": 720}
+SIZE = {"width": 1180, "height": 760}
 
 
 def talk(page):
-    settings(page, temperature="0", tools=json.dumps(TOOLS))
+    """A call of a tool with its result, and an answer by its tokens."""
+    settings(page, temperature="0", system="You are the embedded model of Quire.")
+    ask(page, "Who are you?")
+    page.click("#new-chat")
+    settings(page, system="", tools=json.dumps(TOOLS))
     ask(page, "What is the weather in Oslo?")
-    page.click("text=Calls get_weather")
     page.fill(".message textarea", '{"temperature": 4, "sky": "rain"}')
     page.click("text=Send result")
-    until(page, "document.querySelectorAll('.message.assistant .acts').length == 2 && document.getElementById('stop').hidden")
+    until(page, "document.querySelectorAll('.message.assistant').length == 2 && !document.querySelector('.running')")
     settings(page, tools="")
     page.check("[name=logprobs]")
+    page.click("#settings-close")
     ask(page, "What is a quire?")
     page.evaluate("document.getElementById('messages').scrollTop = 1e6")
     page.locator(".message.assistant >> nth=2 >> .tok >> nth=4").hover()
@@ -79,7 +83,7 @@ def main():
             page.check("[name=draw][value=pool]")
             page.wait_for_timeout(25000)  # plots over time want some
             page.evaluate("document.getElementById('engine').scrollTop = 0")
-            page.set_viewport_size(SIZE | {"height": 1380})
+            page.set_viewport_size(SIZE | {"height": 1480})
             page.wait_for_timeout(1500)
             page.screenshot(path=path)
         stop.set()

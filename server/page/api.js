@@ -70,8 +70,7 @@ export function setKeys(key, admin, keep) {
 }
 
 let asking = null; // one dialog for all requests that wait for it
-function wantKey() {
-  const why = keys.key ? "The server does not accept this key." : "This server asks for an API key. Whoever runs it can give you one.";
+function wantKey(why) {
   wanted = true;
   dispatchEvent(new Event("keywanted"));
   asking ??= askForKey(why).finally(() => (asking = null));
@@ -108,7 +107,9 @@ export async function send(path, { body, signal, admin = false, quiet = false } 
     }
     if (response.ok) return response;
     const error = await readError(response);
-    if (response.status !== 401 || quiet || !(await wantKey())) throw error;
+    if (response.status !== 401) throw error;
+    error.message = key ? "The server does not accept this key." : "This server asks for an API key. Whoever runs it can give you one.";
+    if (quiet || !(await wantKey(error.message))) throw error;
   }
 }
 

@@ -134,7 +134,7 @@ export async function discard(chat) {
   forget(chat.id);
   chat.gone = true;
   await write(chat);
-  for (const id of [...troubles.keys()]) write(all.get(id));
+  for (const id of [...troubles.keys()]) if (all.has(id)) write(all.get(id));
 }
 
 // What is wrong with the storage: "", slim (log-probabilities are not kept), full or refused (conversations are not kept).

@@ -63,7 +63,8 @@ function showFigures(n) {
     ["Weights", m ? bytes(m.weight_bytes) : "–"], ["Cache", m ? bytes(m.cache_bytes) : "–"], ["Uptime", seconds(view.uptime_s)],
   ];
   byId("figures").replaceChildren(...figures.map(([name, value, unit, big]) =>
-    el("div", { className: big ? "big" : "" }, el("dt", { textContent: name }), el("dd", {}, String(value), unit ? el("small", { textContent: " " + unit }) : null))));
+    el("div", { className: big ? "big" : "" }, el("dt", { textContent: name }),
+      el("dd", {}, String(value), unit ? el("small", { textContent: " " + unit }) : null))));
   const f = view.facts, l = view.limits;
   byId("model-facts").textContent = !f ? "" : [view.model, f.architecture, `${many(f.parameters)} parameters`, `${f.layers} layers`, `weights ${f.weights}`,
     `cache ${f.cache}`, `${whole(l.max_model_len)} tokens of context`, f.device].join(" · ");
@@ -81,7 +82,7 @@ function showPlots(n, now) {
   const span = Number(document.querySelector("input[name=span]:checked").value) * 60e3;
   legend("tokens-legend", [["output", "a", n.output, "tokens/s"], ["prompt", "b", n.prompt, "tokens/s"]]);
   legend("latency-legend", [["step", "a", n.step], ["first token", "b", n.first]]);
-  legend("steps-legend", [["decode", "a"], ["prefill", "b"], ["schedule and update", "c"], ["more than were told", "free"]]);
+  legend("steps-legend", [["decode", "a"], ["prefill", "b"], ["schedule and update", "c"], ["not told", "free"]]);
   plotLines(byId("plot-tokens"), [series.prompt, series.output], now, span, false);
   plotLines(byId("plot-latency"), [series.first, series.step], now, span, true);
   plotSteps(byId("plot-steps"), steps, now, STEP_SPAN);

@@ -29,7 +29,8 @@ export async function readText(file) {
 // A file as a chip that opens; with `remove`, a button for that.
 export function chip(file, remove) {
   const text = el("pre", { tabIndex: 0, dir: "auto" });
-  const box = el("details", { className: "chip" }, el("summary", {}, icon("file"), el("span", { textContent: file.name }), el("small", { textContent: size(file.text) })), text);
+  const name = el("span", { textContent: file.name }), length = el("small", { textContent: size(file.text) });
+  const box = el("details", { className: "chip" }, el("summary", {}, icon("file"), name, length), text);
   box.ontoggle = () => (text.textContent = box.open ? file.text : "");
   return remove ? el("div", { className: "removable" }, box, iconButton("close", "Remove " + file.name, remove)) : box;
 }

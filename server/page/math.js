@@ -16,32 +16,53 @@ function m(tag, children = [], set = {}) {
 const table = (text) => new Map(text.split(/\s+/).map((pair) => pair.split("=", 2)));
 
 const LETTERS = table(
-  "alpha=α beta=β gamma=γ delta=δ epsilon=ϵ varepsilon=ε zeta=ζ eta=η theta=θ vartheta=ϑ iota=ι kappa=κ lambda=λ mu=μ nu=ν xi=ξ pi=π varpi=ϖ rho=ρ varrho=ϱ sigma=σ varsigma=ς tau=τ upsilon=υ phi=ϕ varphi=φ chi=χ psi=ψ omega=ω " +
-  "Gamma=Γ Delta=Δ Theta=Θ Lambda=Λ Xi=Ξ Pi=Π Sigma=Σ Upsilon=Υ Phi=Φ Psi=Ψ Omega=Ω infty=∞ hbar=ℏ ell=ℓ Re=ℜ Im=ℑ aleph=ℵ emptyset=∅ varnothing=∅ partial=∂ nabla=∇ imath=ı jmath=ȷ top=⊤ bot=⊥ angle=∠ degree=° prime=′ " +
-  "ldots=… dots=… cdots=⋯ vdots=⋮ ddots=⋱ dotsc=… dotsb=⋯ square=□ Box=□ checkmark=✓ dagger=† ddagger=‡ triangle=△ star=⋆ clubsuit=♣ diamondsuit=♢ heartsuit=♡ spadesuit=♠ #=# $=$ %=% &=& _=_");
+  "alpha=α beta=β gamma=γ delta=δ epsilon=ϵ varepsilon=ε zeta=ζ eta=η theta=θ vartheta=ϑ iota=ι kappa=κ lambda=λ mu=μ nu=ν xi=ξ pi=π varpi=ϖ " +
+  "rho=ρ varrho=ϱ sigma=σ varsigma=ς tau=τ upsilon=υ phi=ϕ varphi=φ chi=χ psi=ψ omega=ω " +
+  "Gamma=Γ Delta=Δ Theta=Θ Lambda=Λ Xi=Ξ Pi=Π Sigma=Σ Upsilon=Υ Phi=Φ Psi=Ψ Omega=Ω infty=∞ hbar=ℏ ell=ℓ Re=ℜ Im=ℑ aleph=ℵ emptyset=∅ " +
+  "varnothing=∅ partial=∂ nabla=∇ imath=ı jmath=ȷ top=⊤ bot=⊥ angle=∠ degree=° prime=′ " +
+  "ldots=… dots=… cdots=⋯ vdots=⋮ ddots=⋱ dotsc=… dotsb=⋯ square=□ Box=□ checkmark=✓ dagger=† ddagger=‡ triangle=△ star=⋆ clubsuit=♣ " +
+  "diamondsuit=♢ heartsuit=♡ spadesuit=♠ #=# $=$ %=% &=& _=_");
 const OPERATORS = table(
-  "times=× cdot=⋅ div=÷ pm=± mp=∓ ast=∗ circ=∘ bullet=∙ oplus=⊕ ominus=⊖ otimes=⊗ odot=⊙ cap=∩ cup=∪ setminus=∖ wedge=∧ land=∧ vee=∨ lor=∨ neg=¬ lnot=¬ forall=∀ exists=∃ nexists=∄ " +
-  "le=≤ leq=≤ leqslant=⩽ ge=≥ geq=≥ geqslant=⩾ ne=≠ neq=≠ ll=≪ gg=≫ approx=≈ equiv=≡ cong=≅ sim=∼ simeq=≃ propto=∝ prec=≺ succ=≻ preceq=⪯ succeq=⪰ mid=∣ nmid=∤ parallel=∥ perp=⟂ in=∈ notin=∉ ni=∋ subset=⊂ supset=⊃ subseteq=⊆ supseteq=⊇ subsetneq=⊊ models=⊨ vdash=⊢ coloneqq=≔ asymp=≍ doteq=≐ lesssim=≲ gtrsim=≳ triangleq=≜ " +
-  "to=→ rightarrow=→ leftarrow=← gets=← leftrightarrow=↔ Rightarrow=⇒ implies=⟹ Leftarrow=⇐ impliedby=⟸ Leftrightarrow=⇔ iff=⟺ mapsto=↦ longrightarrow=⟶ longleftarrow=⟵ Longrightarrow=⟹ longmapsto=⟼ uparrow=↑ downarrow=↓ updownarrow=↕ Uparrow=⇑ Downarrow=⇓ hookrightarrow=↪ rightharpoonup=⇀ rightleftharpoons=⇌ nearrow=↗ searrow=↘ leadsto=⇝ therefore=∴ because=∵ colon=: lt=< gt=> " +
-  "lceil=⌈ rceil=⌉ lfloor=⌊ rfloor=⌋ langle=⟨ rangle=⟩ lvert=| rvert=| lVert=‖ rVert=‖ vert=| Vert=‖ lbrace={ rbrace=} lbrack=[ rbrack=] {={ }=} |=‖ backslash=∖");
+  "times=× cdot=⋅ div=÷ pm=± mp=∓ ast=∗ circ=∘ bullet=∙ oplus=⊕ ominus=⊖ otimes=⊗ odot=⊙ cap=∩ cup=∪ setminus=∖ wedge=∧ land=∧ vee=∨ lor=∨ " +
+  "neg=¬ lnot=¬ forall=∀ exists=∃ nexists=∄ " +
+  "le=≤ leq=≤ leqslant=⩽ ge=≥ geq=≥ geqslant=⩾ ne=≠ neq=≠ ll=≪ gg=≫ approx=≈ equiv=≡ cong=≅ sim=∼ simeq=≃ propto=∝ prec=≺ succ=≻ preceq=⪯ " +
+  "succeq=⪰ mid=∣ nmid=∤ parallel=∥ perp=⟂ in=∈ notin=∉ ni=∋ subset=⊂ supset=⊃ subseteq=⊆ supseteq=⊇ subsetneq=⊊ models=⊨ vdash=⊢ coloneqq=≔ " +
+  "asymp=≍ doteq=≐ lesssim=≲ gtrsim=≳ triangleq=≜ " +
+  "to=→ rightarrow=→ leftarrow=← gets=← leftrightarrow=↔ Rightarrow=⇒ implies=⟹ Leftarrow=⇐ impliedby=⟸ Leftrightarrow=⇔ iff=⟺ mapsto=↦ " +
+  "longrightarrow=⟶ longleftarrow=⟵ Longrightarrow=⟹ longmapsto=⟼ uparrow=↑ downarrow=↓ updownarrow=↕ Uparrow=⇑ Downarrow=⇓ hookrightarrow=↪ " +
+  "rightharpoonup=⇀ rightleftharpoons=⇌ nearrow=↗ searrow=↘ leadsto=⇝ therefore=∴ because=∵ colon=: lt=< gt=> " +
+  "lceil=⌈ rceil=⌉ lfloor=⌊ rfloor=⌋ langle=⟨ rangle=⟩ lvert=| rvert=| lVert=‖ rVert=‖ vert=| Vert=‖ lbrace={ rbrace=} lbrack=[ rbrack=] {={ " +
+  "}=} |=‖ backslash=∖");
 const LARGE = table("sum=∑ prod=∏ coprod=∐ bigcup=⋃ bigcap=⋂ bigoplus=⨁ bigotimes=⨂ bigvee=⋁ bigwedge=⋀ bigsqcup=⨆ int=∫ iint=∬ iiint=∭ oint=∮");
-const NAMES = new Set("arccos arcsin arctan arg cos cosh cot coth csc deg dim exp gcd hom ker lg ln log sec sin sinh tan tanh lim limsup liminf max min sup inf det Pr argmax argmin".split(" "));
+const NAMES = new Set((
+  "arccos arcsin arctan arg cos cosh cot coth csc deg dim exp gcd hom ker lg ln log sec sin sinh tan tanh lim limsup liminf max min sup inf det " +
+  "Pr argmax argmin").split(" "));
 const LIMITS = new Set("lim limsup liminf max min sup inf det Pr argmax argmin".split(" "));
-const ACCENTS = table("hat=^ widehat=^ tilde=~ widetilde=~ bar=¯ overline=¯ vec=→ overrightarrow=→ overleftarrow=← dot=˙ ddot=¨ check=ˇ breve=˘ acute=´ grave=` mathring=˚ overbrace=⏞");
+const ACCENTS = table(
+  "hat=^ widehat=^ tilde=~ widetilde=~ bar=¯ overline=¯ vec=→ overrightarrow=→ overleftarrow=← dot=˙ ddot=¨ check=ˇ breve=˘ acute=´ grave=` " +
+  "mathring=˚ overbrace=⏞");
 const UNDER = table("underline=_ underbrace=⏟");
-const SPACES = new Map([[",", 3], [":", 4], [";", 5], ["!", -3], [" ", 4], [">", 4], ["quad", 18], ["qquad", 36], ["enspace", 9], ["thinspace", 3]]); // 18ths of an em
+// in 18ths of an em
+const SPACES = new Map([[",", 3], [":", 4], [";", 5], ["!", -3], [" ", 4], [">", 4], ["quad", 18], ["qquad", 36], ["enspace", 9], ["thinspace", 3]]);
 const SKIPPED = new Set("displaystyle textstyle scriptstyle limits nolimits nonumber notag left. mathstrut relax".split(" "));
-const SIZES = { big: 1.2, bigl: 1.2, bigr: 1.2, bigm: 1.2, Big: 1.6, Bigl: 1.6, Bigr: 1.6, bigg: 2.1, biggl: 2.1, biggr: 2.1, Bigg: 2.7, Biggl: 2.7, Biggr: 2.7 };
+const SIZES = {
+  big: 1.2, bigl: 1.2, bigr: 1.2, bigm: 1.2, Big: 1.6, Bigl: 1.6, Bigr: 1.6, bigg: 2.1, biggl: 2.1, biggr: 2.1, Bigg: 2.7, Biggl: 2.7, Biggr: 2.7,
+};
 const TEXTS = new Set("text textrm textnormal mbox textit textbf textsf texttt operatorname operatorname* mathop".split(" "));
-const FENCES = { pmatrix: "()", bmatrix: "[]", Bmatrix: "{}", vmatrix: "||", Vmatrix: "‖‖", matrix: "  ", smallmatrix: "  ", cases: "{ ", rcases: " }", array: "  " };
+const FENCES = {
+  pmatrix: "()", bmatrix: "[]", Bmatrix: "{}", vmatrix: "||", Vmatrix: "‖‖", matrix: "  ", smallmatrix: "  ", cases: "{ ", rcases: " }", array: "  ",
+};
 const ALIGNED = new Set("aligned align align* alignat split eqnarray eqnarray*".split(" "));
 const STACKED = new Set("gather gather* gathered equation equation* multline multline*".split(" "));
 
 // Letters of a mathematical alphabet: where its A, a and 0 lie, and those that Unicode had before.
 const ALPHABETS = {
-  mathbb: [0x1d538, 0x1d552, 0x1d7d8, "C=ℂ H=ℍ N=ℕ P=ℙ Q=ℚ R=ℝ Z=ℤ"], mathbf: [0x1d400, 0x1d41a, 0x1d7ce], boldsymbol: [0x1d468, 0x1d482, 0x1d7ce], bm: [0x1d468, 0x1d482, 0x1d7ce],
-  mathcal: [0x1d49c, 0x1d4b6, 0, "B=ℬ E=ℰ F=ℱ H=ℋ I=ℐ L=ℒ M=ℳ R=ℛ e=ℯ g=ℊ o=ℴ"], mathscr: [0x1d49c, 0x1d4b6, 0, "B=ℬ E=ℰ F=ℱ H=ℋ I=ℐ L=ℒ M=ℳ R=ℛ e=ℯ g=ℊ o=ℴ"],
-  mathfrak: [0x1d504, 0x1d51e, 0, "C=ℭ H=ℌ I=ℑ R=ℜ Z=ℨ"], mathsf: [0x1d5a0, 0x1d5ba, 0x1d7e2], mathtt: [0x1d670, 0x1d68a, 0x1d7f6], mathrm: null, mathit: null, mathnormal: null,
+  mathbb: [0x1d538, 0x1d552, 0x1d7d8, "C=ℂ H=ℍ N=ℕ P=ℙ Q=ℚ R=ℝ Z=ℤ"], mathbf: [0x1d400, 0x1d41a, 0x1d7ce],
+  boldsymbol: [0x1d468, 0x1d482, 0x1d7ce], bm: [0x1d468, 0x1d482, 0x1d7ce],
+  mathcal: [0x1d49c, 0x1d4b6, 0, "B=ℬ E=ℰ F=ℱ H=ℋ I=ℐ L=ℒ M=ℳ R=ℛ e=ℯ g=ℊ o=ℴ"],
+  mathscr: [0x1d49c, 0x1d4b6, 0, "B=ℬ E=ℰ F=ℱ H=ℋ I=ℐ L=ℒ M=ℳ R=ℛ e=ℯ g=ℊ o=ℴ"],
+  mathfrak: [0x1d504, 0x1d51e, 0, "C=ℭ H=ℌ I=ℑ R=ℜ Z=ℨ"], mathsf: [0x1d5a0, 0x1d5ba, 0x1d7e2],
+  mathtt: [0x1d670, 0x1d68a, 0x1d7f6], mathrm: null, mathit: null, mathnormal: null,
 };
 
 function inAlphabet(name, text) {
@@ -149,12 +170,14 @@ function read(tex, block) {
     if (LETTERS.has(name)) return m("mi", LETTERS.get(name), /^[A-Z…⋯∞]/.test(name + LETTERS.get(name)) ? { mathvariant: "normal" } : {});
     if (OPERATORS.has(name)) return m("mo", OPERATORS.get(name), { stretchy: "false" });
     if (LARGE.has(name)) return m("mo", LARGE.get(name), { largeop: "true", movablelimits: "true" });
-    if (NAMES.has(name)) return m(LIMITS.has(name) ? "mo" : "mi", name.replace(/^(lim|arg)(?=[ismt]..)/, "$1 "), LIMITS.has(name) ? { movablelimits: "true", lspace: "0.1em", rspace: "0.17em" } : {});
+    if (LIMITS.has(name)) return m("mo", name.replace(/^(lim|arg)(?=[ims]..)/, "$1 "), { movablelimits: "true", lspace: "0.1em", rspace: "0.17em" });
+    if (NAMES.has(name)) return m("mi", name);
     if (SPACES.has(name)) return m("mspace", [], { width: SPACES.get(name) / 18 + "em" });
     if (SKIPPED.has(name)) return m("mrow");
     if (TEXTS.has(name)) {
       if (name === "operatorname" && tex[at] === "*") at++;
-      return name.startsWith("operator") || name === "mathop" ? m("mi", raw().replace(/\\[,;: ]/g, " "), { mathvariant: "normal" }) : m("mtext", text(raw()), name === "textbf" ? { class: "bold" } : {});
+      if (/op/.test(name)) return m("mi", raw().replace(/\\[,;: ]/g, " "), { mathvariant: "normal" });
+      return m("mtext", text(raw()), name === "textbf" ? { class: "bold" } : {});
     }
     if (ACCENTS.has(name)) return m("mover", [argument(), m("mo", ACCENTS.get(name), { stretchy: String(/^(wide|over)/.test(name)) })], { accent: "true" });
     if (UNDER.has(name)) return m("munder", [argument(), m("mo", UNDER.get(name), { stretchy: "true" })], { accentunder: "true" });
@@ -172,12 +195,13 @@ function read(tex, block) {
         const small = argument();
         return m(name === "underset" ? "munder" : "mover", [argument(), small]);
       }
-      case "xrightarrow": case "xleftarrow": return m("mover", [m("mo", name === "xrightarrow" ? "→" : "←", { stretchy: "true" }), m("mpadded", argument(), { lspace: "0.4em", width: "+0.8em" })]);
+      case "xrightarrow": case "xleftarrow":
+        return m("mover", [m("mo", name[1] === "r" ? "→" : "←", { stretchy: "true" }), m("mpadded", argument(), { lspace: "0.4em", width: "+0.8em" })]);
       case "boxed": case "fbox": return m("mrow", argument(), { class: "boxed" });
       case "left": return fenced();
       case "begin": return environment();
       case "not": return m("mo", argument().textContent + "\u0338");
-      case "pmod": return m("mrow", [m("mspace", [], { width: "1em" }), m("mo", "("), m("mi", "mod"), m("mspace", [], { width: "0.3em" }), argument(), m("mo", ")")]);
+      case "pmod": return m("mrow", [m("mspace", [], { width: "1em" }), m("mo", "("), m("mo", "mod", { rspace: "0.3em" }), argument(), m("mo", ")")]);
       case "bmod": case "mod": return m("mo", "mod", { lspace: "0.3em", rspace: "0.3em" });
       case "tag": return m("mtext", "\u2003(" + text(raw()) + ")");
       case "phantom": return m("mphantom", argument());
@@ -235,7 +259,7 @@ function read(tex, block) {
       else break;
     }
     if (!sub && !sup) return base;
-    const over = base.getAttribute("movablelimits") && !/[∫∬∭∮]/.test(base.textContent) || /^(munder|mover)$/.test(base.localName) && /[⏞⏟]/.test(base.textContent);
+    const name = base.textContent, over = base.getAttribute("movablelimits") ? !/[∫∬∭∮]/.test(name) : /^m(under|over)$/.test(base.localName) && /[⏞⏟]/.test(name);
     const tag = over ? { 1: "munder", 2: "mover", 3: "munderover" } : { 1: "msub", 2: "msup", 3: "msubsup" };
     return m(tag[(sub ? 1 : 0) + (sup ? 2 : 0)], [base, sub, sup].filter(Boolean));
   }

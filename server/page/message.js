@@ -57,7 +57,8 @@ function callElements(chat, m, running, giveResults) {
     box.append(areas.get(call));
     return box;
   });
-  if (asked.length) boxes.push(button(asked.length > 1 ? "Send results" : "Send result", () => giveResults(m, asked.map((c) => [c, areas.get(c).value])), { className: "main" }));
+  const give = () => giveResults(m, asked.map((c) => [c, areas.get(c).value]));
+  if (asked.length) boxes.push(button(asked.length > 1 ? "Send results" : "Send result", give, { className: "main" }));
   return boxes;
 }
 
@@ -70,8 +71,8 @@ export function messageView(chat, m, running, todo) {
   const cutOff = el("div", { className: "cut", hidden: true }, "The answer was cut off.", button("Retry", () => todo.regenerate(m)));
   const files = el("div", { className: "files" }, ...(m.files ?? []).map((f) => chip(f)));
   const acts = el("div", { className: "acts" });
-  const element = el("article", { className: "message " + m.role, "aria-label": label }, el("h2", { className: m.role === "tool" || m.role === "unreadable" ? "who" : "hidden-text", textContent: label }),
-    files, reasoning, tokens, text, calls, cutOff, acts);
+  const heading = el("h2", { className: ["tool", "unreadable"].includes(m.role) ? "who" : "hidden-text", textContent: label });
+  const element = el("article", { className: "message " + m.role, "aria-label": label }, heading, reasoning, tokens, text, calls, cutOff, acts);
   let numTokens = 0;
 
   function update(running) {
@@ -95,8 +96,9 @@ export function messageView(chat, m, running, todo) {
   function showActs() {
     const all = versions(chat, m), at = all.indexOf(m), told = facts(m);
     const turn = (by, name, label) => iconButton(name, label, () => todo.showVersion(all[at + by]), { disabled: !all[at + by] });
+    const turns = [turn(-1, "previous", "Previous version"), `${at + 1} of ${all.length}`, turn(1, "next", "Next version")];
     acts.replaceChildren(...[
-      ...(all.length > 1 ? [turn(-1, "previous", "Previous version"), el("span", { textContent: `${at + 1} of ${all.length}` }), turn(1, "next", "Next version")] : []),
+      ...(all.length > 1 ? turns : []),
       iconButton("copy", "Copy", () => copy(m.content)),
       iconButton("edit", "Edit", () => edit().focus()),
       m.role === "assistant" && iconButton("retry", "Regenerate", () => todo.regenerate(m)),
@@ -131,11 +133,13 @@ const BEGINNINGS = [
 ];
 
 export function emptyView(name, facts, begin) {
-  const cards = BEGINNINGS.map(([first, rest]) => el("button", { type: "button", onclick: () => begin(`${first} ${rest}.`) }, el("b", { textContent: first }), " " + rest));
+  const cards = BEGINNINGS.map(([first, rest]) =>
+    el("button", { type: "button", onclick: () => begin(`${first} ${rest}.`) }, el("b", { textContent: first }), " " + rest));
   return el("div", { className: "empty" }, el("p", { className: "name", textContent: name }), el("p", { className: "facts", textContent: facts }),
     el("div", { className: "beginnings" }, ...cards),
     el("p", { className: "hint", textContent: "Conversations stay in this browser. Messages go to this server, and nowhere else." }));
 }
 
 export const systemLine = (text, open) =>
-  el("button", { type: "button", className: "system-line", title: "Change the system prompt", onclick: open }, icon("settings"), el("span", { dir: "auto", textContent: "System prompt: " + text }));
+  el("button", { type: "button", className: "system-line", title: "Change the system prompt", onclick: open }, icon("settings"),
+    el("span", { dir: "auto", textContent: "System prompt: " + text }));

@@ -106,7 +106,8 @@ export function plotSteps(canvas, steps, now, span) {
   const x = (t) => ((t - end + span) / span) * w;
   c.fillStyle = colour("soft");
   c.textAlign = "right";
-  if (last) c.fillText(`last: ${last.requests} request${last.requests === 1 ? "" : "s"}, ${last.decode} + ${last.prefill} tokens, ${last.execute.toFixed(1)} ms`, w - 4, 12);
+  const requests = last?.requests === 1 ? "1 request" : `${last?.requests} requests`;
+  if (last) c.fillText(`last: ${requests}, ${last.decode} + ${last.prefill} tokens, ${last.execute.toFixed(1)} ms`, w - 4, 12);
   c.fillText(end === now ? "now" : `${((now - last.end) / 1e3).toFixed(0)} s ago`, w - 4, h - 4);
   c.textAlign = "left";
   c.fillText(w > 520 ? `${span / 1000} seconds; height: tokens, by powers of two` : `${span / 1000} s`, 4, h - 4);

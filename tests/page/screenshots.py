@@ -83,7 +83,7 @@ def main():
             page.check("[name=draw][value=pool]")
             page.wait_for_timeout(25000)  # plots over time want some
             page.evaluate("document.getElementById('engine').scrollTop = 0")
-            page.set_viewport_size(SIZE | {"height": 1480})
+            page.set_viewport_size(SIZE | {"height": 1660})
             page.wait_for_timeout(1500)
             page.screenshot(path=path)
         stop.set()

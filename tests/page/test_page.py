@@ -389,7 +389,7 @@ def test_axe(tiny, visit, scheme):
     look()
     page.set_viewport_size({"width": 390, "height": 800})
     look()
-    page.evaluate("dispatchEvent(new Event('keywanted'))")
+    page.evaluate("document.getElementById('key-button').hidden = false")  # as where the server wants one
     page.click("#key-button")
     look()
     page.click("dialog >> text=Cancel")
@@ -450,6 +450,23 @@ def test_engine(start, visit):
         conn.reset()
     until(page, "document.querySelector('#requests tbody').textContent == 'No request runs.'")
     server.wait_idle()
+
+
+def test_history_of_an_hour(tiny, visit):
+    """A point a second, an hour of them; the numbers of tiles are means of the last; another server begins anew."""
+    page = visit(tiny.url)
+    page.allowed.append("Failed to load resource")
+    page.route("**/v1/engine*", lambda r: r.abort())
+    got = page.evaluate(
+        """async () => { const h = await import('/page/history.js'), fields = ['id', 'age_ms', 'schedule_us', 'execute_us', 'update_us'];
+        const view = (i) => ({ totals: { steps: i, prompt_tokens: 100 * i, generated_tokens: 20 * i },
+          steps: { fields, rows: [[i, 0, 1000, 3000, 1000]] }, requests: [{ id: i, age_s: 1, first_token_s: i > 3990 ? 0.5 : 0.25 }] });
+        for (let i = 1; i <= 4000; i++) h.take(view(i), 1000 * i);
+        const all = [h.series.output.points.length, h.recentRate('generated_tokens'), h.recentRate('prompt_tokens'), h.recentStep(4e6), h.recentFirst(4e6)];
+        h.take(view(1), 4001e3);
+        return [...all, h.series.output.points.length, h.recentRate('generated_tokens')]; }"""
+    )
+    assert got == [3601, 20, 100, 5, 250, 0, None]
 
 
 def test_page_text(start, visit):

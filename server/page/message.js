@@ -72,7 +72,7 @@ export function messageView(chat, m, running, todo) {
   const files = el("div", { className: "files" }, ...(m.files ?? []).map((f) => chip(f)));
   const acts = el("div", { className: "acts" });
   const heading = el("h2", { className: ["tool", "unreadable"].includes(m.role) ? "who" : "hidden-text", textContent: label });
-  const element = el("article", { className: "message " + m.role, "aria-label": label }, heading, reasoning, tokens, text, calls, cutOff, acts);
+  const element = el("article", { className: "message " + m.role, "aria-label": label }, heading, files, reasoning, tokens, text, calls, cutOff, acts);
   let numTokens = 0;
 
   function update(running) {

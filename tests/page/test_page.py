@@ -485,6 +485,7 @@ def test_page_text(start, visit):
     page.press("#page-number", "Enter")
     page.wait_for_selector("text=admin key only")
     page.click("#key-button")
+    page.click("#admin-box > summary")
     page.fill("#admin-key", "boss")
     page.click("dialog >> text=Use")
     page.wait_for_selector("#page-detail pre")

@@ -4,6 +4,7 @@ Over 600 lines: start, stop and every command share their fixtures.
 """
 
 import concurrent.futures
+import datetime
 import json
 import os
 import re
@@ -17,7 +18,7 @@ import time
 import pytest
 
 from goldens import cases, data, expected
-from process import BINARY, EMULATED, SLOW, WITH_TSAN, Server, faulty, run
+from process import BINARY, EMULATED, SLOW, WITH_TSAN, Server, environment, faulty, run
 from wire import Conn, Folded, check_error, outcome, wait_for
 
 PROMPT = "Once upon a time"
@@ -546,6 +547,22 @@ def test_a_log_of_objects(start, tmp_path):
     finally:
         run.kill()
     assert re.search(r"^time=\S+ level=info signal=15 ", log.read_text(), re.M) and "signal=15" not in (tmp_path / "old").read_text()
+
+
+def test_lines_have_their_time(tmp_path):
+    """But not in the journal, which adds its own."""
+    for name, own in (("file", False), ("journal", True), ("another", False)):
+        with (tmp_path / name).open("w+") as log:
+            stat = os.fstat(log.fileno())
+            stream = {"JOURNAL_STREAM": f"{stat.st_dev}:{stat.st_ino + (name == 'another')}"} if name != "file" else {}
+            env = environment({"QUIRE_" + "TREADS": "1", **stream})
+            subprocess.run([BINARY, "tokenize", "--ids", "hi"], stderr=log, stdout=subprocess.DEVNULL, env=env, check=True)
+            log.seek(0)
+            line = log.read()
+        found = re.fullmatch(r"(?:time=(\S+) )?level=warn nothing reads \w+TREADS.*\n", line)
+        assert found and (found[1] is None) == own, line
+        if not own:
+            assert abs(datetime.datetime.fromisoformat(found[1]).timestamp() - time.time()) < 3600
 
 
 def test_start_says_what_it_serves(start):

@@ -138,7 +138,10 @@ def test_same_file(source, tmp_path):
 
 def test_bad_input(source, tmp_path):
     out, bad = tmp_path / "out.gguf", tmp_path / "bad.gguf"
-    for name, says in ((tmp_path / "none", "cannot open"), (tmp_path, "cannot open config.json"), (ROOT / "README.md", "no GGUF")):
+    (tmp_path / "torch").mkdir()
+    (tmp_path / "torch/pytorch_model.bin").touch()
+    for name, says in ((tmp_path / "none", "cannot open"), (tmp_path, "cannot open config.json: "), (ROOT / "README.md", "no GGUF"),
+                       (tmp_path / "torch", "cannot open config.json; the folder has pytorch_model.bin, which Quire does not read")):  # fmt: skip
         assert says in quantize(name, out, "q8_0", code=1).stderr
     blob = source.read_bytes()
     bad.write_bytes(blob[:-200])

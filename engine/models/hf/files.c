@@ -81,6 +81,17 @@ static int open_inside(const struct hf_files *d, const char *name, struct err *e
     return open(target, flags);
 }
 
+// Weights that nothing here reads, which people take for those that they need. NULL: none.
+static const char *other_weights(const struct hf_files *d) {
+    static const char *const names[] = {
+        "pytorch_model.bin", "pytorch_model.bin.index.json", "consolidated.00.pth", "model.onnx", "onnx",
+        "tf_model.h5"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (faccessat(d->dir, names[i], F_OK, 0) == 0)
+            return names[i];
+    return NULL;
+}
+
 const struct hf_file *hf_files_add(struct hf_files *d, const char *name, bool required, struct err *err) {
     struct stat st;
     struct err refused = {0};
@@ -98,8 +109,14 @@ const struct hf_file *hf_files_add(struct hf_files *d, const char *name, bool re
         return NULL;
     if (f->fd < 0 || fstat(f->fd, &st) != 0 || !S_ISREG(st.st_mode)) {
         const char *why = f->fd >= 0 && !S_ISREG(st.st_mode) ? "not a regular file" : strerror(errno);
+        const char *other = f->fd < 0 && errno == ENOENT ? other_weights(d) : NULL;
         if (refused.code)
             err_set(err, refused.code, "%s", refused.msg);
+        else if (other)
+            err_set(
+                err, STATUS_IO,
+                "%s: cannot open %s; the folder has %s, which Quire does not read: take safetensors or GGUF",
+                d->label, name, other);
         else
             err_set(err, STATUS_IO, "%s: cannot open %s: %s", d->label, name, why);
         if (f->fd >= 0)

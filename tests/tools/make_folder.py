@@ -145,17 +145,24 @@ def less_one(data):
     return struct.pack(f"<{n}f", *(v - 1 for v in struct.unpack(f"<{n}f", data)))
 
 
+MTP = {"eh_proj": "fc", "enorm": "pre_fc_norm_embedding", "hnorm": "pre_fc_norm_hidden", "shared_head_norm": "norm"}
+
+
 def theirs(a, name):
     """(name in the folder, what GGUF calls it)"""
     parts = name.split(".")
     if parts[0] != "blk":
         whole = {**WHOLE, **WHOLES.get(a.arch, {})}
         return f"{whole[parts[0]]}.{parts[1]}", parts[0]
+    apart = a.mix == "delta" and int(parts[1]) >= a.layers  # Qwen's MTP layer
+    if parts[2] == "nextn":
+        return (f"mtp.{MTP[parts[3]]}" if apart else f"model.layers.{parts[1]}.{parts[3].replace('head_', 'head.')}") + ".weight", parts[3]
     role = parts[2] if parts[2] in ("ssm_a", "ssm_d") or len(parts) == 3 else parts[-2]
     bare = role in ("exp_probs_b", "ssm_a", "ssm_d", "ssm_dt", "layer_output_scale")
     base = {**LAYER, **LAYERS.get(a.arch, MIXTRAL if a.arch in ("llama", "phimoe") else {})}[role]
     prefix = "gpt_neox" if a.arch == "gptneox" else "backbone" if a.one_part else "model"
-    return f"{prefix}.layers.{parts[1]}.{base}" + ("" if bare else ".weight" if len(parts) == 3 else f".{parts[-1]}"), role
+    layer = "mtp.layers.0" if apart else f"{prefix}.layers.{parts[1]}"
+    return f"{layer}.{base}" + ("" if bare else ".weight" if len(parts) == 3 else f".{parts[-1]}"), role
 
 
 def in_turns(parts, size):
@@ -259,13 +266,10 @@ def folder_tensors(a, tensors):
         if parts[-1] == "scale":
             yield f"model.layers.{parts[1]}.router.{'scale' if parts[2] == 'ffn_gate_inp' else 'per_expert_scale'}", kind, shape, data
             continue
-        new, role = theirs(a, name) if parts[0] != "blk" or int(parts[1]) < a.layers else ("", "")
+        new, role = theirs(a, name)
         new = new.removesuffix(".weight") if role in ("attn_sinks", "altup_correct_scale") or (a.arch == "gemma4" and role.endswith("_exps")) else new
         if a.arch in PERMUTED and role in ("attn_q", "attn_k"):
             data = rows_apart(data, shape[0], a.head_dim)
-        if parts[0] == "blk" and int(parts[1]) >= a.layers:
-            yield f"model.layers.{parts[1]}.{parts[-2]}.weight", kind, shape, data  # of speculation: skipped
-            continue
         if role == "ffn_gate_inp_shexp" or (role == "exp_probs_b" and a.arch == "ernie4_5-moe"):
             shape = [1, *shape]
         if role in ("ssm_a", "ssm_d", "ssm_norm"):
@@ -468,7 +472,7 @@ def config(a):
     if a.mix == "delta":
         c.update(linear_conv_kernel_dim=a.taps, linear_key_head_dim=a.state_rows, linear_num_key_heads=a.state_groups,
                  linear_num_value_heads=a.state_heads, linear_value_head_dim=a.state_columns, full_attention_interval=a.attention,
-                 partial_rotary_factor=(a.rope_dim or a.head_dim) / a.head_dim)
+                 partial_rotary_factor=(a.rope_dim or a.head_dim) / a.head_dim, mtp_num_hidden_layers=a.nextn)
     if a.mix == "ssm":
         c.update(mamba_n_heads=a.state_heads, mamba_n_groups=a.state_groups, mamba_d_state=a.state_rows, mamba_d_head=a.state_columns,
                  mamba_d_conv=a.taps)

@@ -249,7 +249,8 @@ def parse(argv=None):
     p.add_argument("--dense-layers", type=int, default=0)
     p.add_argument("--expert-step", type=int, default=1, help="of so many layers the last has experts")
     p.add_argument("--select-bias", action="store_true", help="experts have a bias for the choice; some architectures always have it")
-    p.add_argument("--nextn", type=int, default=0, help="layers behind those, of tensors that nobody reads")
+    p.add_argument("--nextn", type=int, default=0, help="MTP layers behind those")
+    p.add_argument("--nextn-tables", action="store_true", help="they have an embedding and a head of their own")
     p.add_argument("--u32", action="append", default=[], metavar="KEY=VALUE", help="one more key under the architecture")
     p.add_argument("--kv-lora", type=int, default=32, help="of latent attention, as the next four")
     p.add_argument("--q-lora", type=int, default=0, help="0: queries come from the residual stream")
@@ -282,6 +283,8 @@ def parse(argv=None):
     a.has_ffn = [True] * a.layers
     if a.one_part:
         a.recurrent, a.attends, a.has_ffn = ([part == kind for part in a.pattern] for kind in "M*-")
+    for each, last in ((a.attends, True), (a.windowed, False), (a.slides, False), (a.recurrent, False), (a.has_ffn, True)):
+        each += [last] * a.nextn
     a.fused_ffn = a.arch in ("phi3", "glm4", "chatglm")
     llama3 = a.rope in ("llama3", "llama3-keys")
     a.rope_original = a.rope_original or (8192 if llama3 else max(1, int(a.context / a.rope_factor)))
@@ -566,7 +569,7 @@ def main(argv=None, w=None):
     if a.rope == "longrope":
         for name, factors in zip(("short", "long"), long_factors(a)):
             w.tensor(f"rope_factors_{name}.weight", F32, [len(factors)], lambda f=factors: [struct.pack(f"<{len(f)}f", *f)])
-    for i in range(a.layers):
+    for i in range(a.layers + a.nextn):
         b = f"blk.{i}."
         d = a.window_dim if a.windowed[i] else a.head_dim
         kv_heads = a.window_kv or a.kv_heads if a.windowed[i] else a.kv_heads
@@ -662,8 +665,12 @@ def main(argv=None, w=None):
             bias(b + "ffn_up.bias", a.ffn)
             bias(b + "ffn_down.bias", a.hidden)
     for i in range(a.layers, a.layers + a.nextn):
-        norm(f"blk.{i}.attn_norm.weight", a.hidden)
+        for name in ("enorm", "hnorm", "shared_head_norm"):
+            norm(f"blk.{i}.nextn.{name}.weight", a.hidden)
         matrix(f"blk.{i}.nextn.eh_proj.weight", a.hidden, 2 * a.hidden)
+        if a.nextn_tables:
+            matrix(f"blk.{i}.nextn.embed_tokens.weight", a.vocab, a.hidden, math.sqrt(3 / a.hidden) * 2)
+            matrix(f"blk.{i}.nextn.shared_head_head.weight", a.vocab, a.hidden, math.sqrt(3 / a.hidden) * 2)
     w.write(a.out)
 
 

@@ -146,7 +146,7 @@ CASES = {
     "mixtral": ("--no-tied --experts 8", "top_k"),
     "mixtral-bf16": ("--type bf16 --no-tied --experts 8", "top_k"),
     "qwen2moe-q4_k_m": (f"--arch qwen2moe --type q4_k_m {K} --no-tied --experts 6 --top-k 2 --expert-ffn 256 --shared-ffn 256", "shared"),
-    "qwen35": ("--arch qwen35 --layers 5 --head-dim 32 --rope-dim 8 --no-tied --rope-base 1000000 --taps 4", "conv"),
+    "qwen35": ("--arch qwen35 --layers 5 --nextn 1 --head-dim 32 --rope-dim 8 --no-tied --rope-base 1000000 --taps 4", "conv"),
     "qwen35-axes": ("--arch qwen35 --layers 4 --head-dim 32 --rope-dim 32 --no-tied --taps 4 --sections 8,5,3", "axes"),
     "qwen35-grouped": ("--arch qwen35 --layers 4 --taps 4 --states 6,3,32,32", "gate"),
     "granitehybrid": ("--arch granitehybrid --layers 4 --taps 4 --states 8,1,16,16 --no-tied --f32 attention.scale=0.2 "
@@ -389,7 +389,7 @@ def configuration(a, off):
     elif a.arch == "falcon-h1":
         model = tf.FalconH1ForCausalLM(tf.FalconH1Config(**common, **states, mamba_d_ssm=a.state_heads * a.state_columns))
     elif a.mix == "delta":  # Qwen 3.5 is Qwen3-Next, but for the order of rows
-        kinds = ["full_attention" if attends else "linear_attention" for attends in a.attends]
+        kinds = ["full_attention" if attends else "linear_attention" for attends in a.attends[: a.layers]]
         model = tf.Qwen3NextForCausalLM(tf.Qwen3NextConfig(
             **common, **experts, layer_types=kinds, num_experts=a.experts, norm_topk_prob=True, shared_expert_intermediate_size=a.shared_ffn, partial_rotary_factor=(a.rope_dim or a.head_dim) / a.head_dim,
             linear_conv_kernel_dim=a.taps, linear_num_value_heads=a.state_heads, linear_num_key_heads=a.state_groups,
@@ -732,6 +732,8 @@ def load(a, path, off):
         x = gguf.quants.dequantize(t.data, t.tensor_type).astype(np.float64)
         x = x.reshape([int(n) for n in reversed(t.shape)])
         parts = t.name.split(".")
+        if parts[0] == "blk" and int(parts[1]) >= a.layers:  # of an MTP layer
+            continue
         base, end = parts[-2:] if parts[-1] in ("weight", "bias") else (parts[-1], "")
         if a.arch in PERMUTED and base in ("attn_q", "attn_k"):
             heads = a.heads if base == "attn_q" else a.kv_heads
@@ -788,8 +790,6 @@ def load(a, path, off):
             x = x.reshape(3, a.heads, a.head_dim, -1).swapaxes(0, 1).reshape(x.shape)
         if end == "bias" and off == ("norm_bias" if base.endswith("norm") else "bias"):
             x = x * 0
-        if parts[0] == "blk" and int(parts[1]) >= a.layers:
-            continue
         if base.endswith("_shexp") and off == "shared":
             x = x * 0
         if base == "attn_sinks":

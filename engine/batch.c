@@ -118,7 +118,7 @@ static struct logits_row sampling_row(const struct request *r, int row, int posi
         .top_k = p->top_k,
         .num_logprobs = p->logprobs,
         .post_sampling = p->post_sampling,
-        .index = position - r->num_prompt,
+        .index = position + r->mtp_first - r->num_prompt,
         .seed = p->seed,
     };
 }
@@ -213,6 +213,19 @@ static int add_embeds(const struct batch *b, struct step_arrays *v, const struct
     return E;
 }
 
+// The rows of the other model beside the tokens of an MTP layer's item.
+static int add_mtp_rows(const struct batch *b, struct step_arrays *v, const struct plan_item *item, int t,
+                        int E) {
+    const struct request *r = item->req;
+    CHECK(r->mtp_size == b->limits.embed_size);
+    for (int i = 0; i < item->num_new; i++, E++) {
+        memcpy(v->embeds + (size_t)E * (size_t)r->mtp_size,
+               request_mtp_row(r, r->mtp_first + item->first + i), (size_t)r->mtp_size * sizeof(float));
+        v->embed_rows[E] = t + i;
+    }
+    return E;
+}
+
 // Fills in the positions by which the T rows rotate. Whether any is not the row's own.
 static bool add_rope_positions(struct step_arrays *v, const struct plan *plan, int T) {
     bool differ = false;
@@ -281,6 +294,8 @@ void batch_fill(struct batch *b, const struct plan *plan, const struct kv_cache 
         add_pages(b, &v, item, i, T, kv);
         if (r->embeds && item->first < r->num_prompt)
             E = add_embeds(b, &v, item, T, E);
+        if (r->mtp_size > 0)
+            E = add_mtp_rows(b, &v, item, T, E);
         T += item->num_new;
         v.query_start[i + 1] = T;
         v.context_len[i] = context;

@@ -6,6 +6,22 @@
 // the sake of some matrix.
 enum { DRAFT_STEP_TOKENS = 64, MAX_PADDING = 128 };
 
+// But for what each of both does in its own way.
+static struct engine_config draft_base(const struct engine_config *c, const char *device) {
+    return (struct engine_config){
+        .device = device,
+        .variant = c->variant,
+        .num_threads = c->num_threads,
+        .dtype = c->dtype,
+        .kv_dtype = c->kv_dtype,
+        .keep_logits = c->keep_logits,
+        .block_size = c->block_size,
+        .max_num_seqs = c->max_num_seqs,
+        .max_num_batched_tokens = c->max_num_seqs > DRAFT_STEP_TOKENS ? c->max_num_seqs : DRAFT_STEP_TOKENS,
+        .pooling = "none",
+    };
+}
+
 enum status draft_config(const struct engine_config *c, const struct backend_ops *ops,
                          struct engine_config *draft, struct err *err) {
     if (ops != &backend_cpu)
@@ -13,19 +29,20 @@ enum status draft_config(const struct engine_config *c, const struct backend_ops
                        ops->name);
     if (c->processes)
         return err_set(err, STATUS_INVALID, "--speculative-model does not work in several processes");
-    *draft = (struct engine_config){
-        .path = c->draft_path,
-        .device = "cpu",
-        .variant = c->variant,
-        .num_threads = c->num_threads,
-        .dtype = c->dtype,
-        .kv_dtype = c->kv_dtype,
-        .block_size = c->block_size,
-        .max_num_seqs = c->max_num_seqs,
-        .max_num_batched_tokens = c->max_num_seqs > DRAFT_STEP_TOKENS ? c->max_num_seqs : DRAFT_STEP_TOKENS,
-        .prefix_caching = c->prefix_caching,
-        .pooling = "none",
-    };
+    *draft = draft_base(c, "cpu");
+    draft->path = c->draft_path;
+    draft->prefix_caching = c->prefix_caching;
+    return STATUS_OK;
+}
+
+enum status draft_mtp_config(const struct engine_config *c, const struct backend_ops *ops,
+                             struct engine_config *draft, struct err *err) {
+    if (ops != &backend_cpu && ops != &backend_ref)
+        return err_set(err, STATUS_INVALID, "MTP layers draft on the CPU, not on device '%s'", ops->name);
+    if (c->processes)
+        return err_set(err, STATUS_INVALID, "MTP layers do not draft in several processes");
+    *draft = draft_base(c, ops->name);
+    draft->path = c->path;
     return STATUS_OK;
 }
 

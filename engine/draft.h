@@ -8,6 +8,10 @@
 enum status draft_config(const struct engine_config *c, const struct backend_ops *ops,
                          struct engine_config *draft, struct err *err);
 
+// The same of the engine of its MTP layer.
+enum status draft_mtp_config(const struct engine_config *c, const struct backend_ops *ops,
+                             struct engine_config *draft, struct err *err);
+
 // Whether the draft model, opened with c, can: its tokens are those of the other tokenizer, and it takes wrong ones back.
 // STATUS_INVALID with a sentence.
 enum status draft_check(const struct engine_config *c, const struct model_config *model,

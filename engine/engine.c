@@ -12,6 +12,7 @@
 #include "models/model_config.h"
 #include "models/model_file.h"
 #include "models/model_hash.h"
+#include "models/mtp.h"
 #include "models/weights.h"
 #include "pooler.h"
 #include "ranks/process_group.h"
@@ -59,6 +60,7 @@ struct engine {
     int64_t all_block_bytes;     // of one block of the cache, on all ranks
     struct workers workers;      // with processes
     struct engine *draft;        // or NULL
+    struct engine *mtp_of;       // this is the MTP layer of its model, or NULL
     bool open;                   // followers run
     struct engine_info info;
 };
@@ -77,7 +79,7 @@ static struct step_limits step_limits(const struct engine *e, const struct engin
         .max_context = e->info.max_model_len,
         .num_blocks = e->info.num_blocks,
         .keep_logits = c->keep_logits,
-        .keep_hidden = e->model.pooling != POOLING_NONE,
+        .keep_hidden = e->model.pooling != POOLING_NONE || e->mtp_of || (e->draft && e->draft->mtp_of),
         .max_adapters = c->max_loras,
         .max_adapter_rank = c->max_lora_rank,
         .has_types = e->model.token_types > 1,
@@ -309,7 +311,7 @@ static enum status check_room(const struct engine *e, const struct ranks_config 
     struct device_info memory;
     ranks_info(e->ranks, &memory);
     uint64_t need = e->file->size, processes = 1, here = 1;
-    if (config->ops != &backend_cpu || floats != DTYPE_COUNT)
+    if (config->ops != &backend_cpu || floats != DTYPE_COUNT || e->mtp_of) // of which the file is the most
         return STATUS_OK;
     if (e->processes) {
         processes = (uint64_t)processes_count(e->processes);
@@ -397,14 +399,20 @@ static enum status open_model(struct engine *e, struct engine_config *c, struct 
         return st;
     if (!(e->file = model_file_open(c->path, err)))
         return err->code;
-    if ((st = model_config_read(e->file, &e->model, err)) != STATUS_OK ||
-        (st = settings_pooling(c->pooling, &e->model, err)) != STATUS_OK ||
+    if (e->mtp_of)
+        st = mtp_config(e->file, &e->mtp_of->model, &e->model, err);
+    else
+        st = model_config_read(e->file, &e->model, err);
+    if (st != STATUS_OK || (st = settings_pooling(c->pooling, &e->model, err)) != STATUS_OK ||
         (st = settings_embeds(c->prompt_embeds, &e->model, &e->info.embed_size, err)) != STATUS_OK ||
         (st = weights_check(&e->model, e->file, err)) != STATUS_OK ||
         (st = pool_head_load(&e->head, &e->model, e->file, err)) != STATUS_OK)
         return st;
-    e->info.has_axes = model_has_axes(&e->model);
-    if (!(e->tokenizer = tokenizer_load(e->file, err)))
+    e->info.has_axes = model_has_axes(&e->model) && !e->mtp_of;
+    if (e->mtp_of) {
+        e->info.mtp_size = e->info.embed_size = e->model.hidden;
+        o->ranks.lender = e->mtp_of->ranks;
+    } else if (!(e->tokenizer = tokenizer_load(e->file, err)))
         return err->code;
     o->dtype = weights_main_dtype(e->file, o->floats);
     if ((st = settings_kv_dtype(c->kv_dtype, o->dtype, &kv_dtype, &kv_either, err)) != STATUS_OK)
@@ -534,6 +542,34 @@ static bool engine_reserve(struct engine *e, const struct engine_config *c, cons
            fill_info(e, o, start, err) == STATUS_OK;
 }
 
+// Opens what drafts, if anything does, up to its weights. Without an MTP layer that must draft: it is left out.
+static enum status open_draft(struct engine *e, const struct engine_config *c, const struct backend_ops *ops,
+                              struct engine_config *draft, struct opening *o, struct err *err) {
+    bool mtp = !c->draft_path, must = mtp && c->mtp == MTP_ALWAYS;
+    if (mtp && !must && (c->mtp == MTP_NEVER || e->model.num_nextn == 0))
+        return STATUS_OK;
+    if (mtp && !must && e->model.num_mix > 0) { // after a wrong draft they are computed again
+        log_msg(LOG_INFO,
+                "the MTP layer is left out, as layers have states; --speculative-method mtp asks for it");
+        return STATUS_OK;
+    }
+    if (!(e->draft = calloc(1, sizeof *e->draft)))
+        return err_set(err, STATUS_NOMEM, "out of memory");
+    e->draft->mtp_of = mtp ? e : NULL;
+    enum status st = mtp ? draft_mtp_config(c, ops, draft, err) : draft_config(c, ops, draft, err);
+    if (st == STATUS_OK)
+        st = engine_load(e->draft, draft, o, err) ? STATUS_OK : err->code;
+    if (st == STATUS_OK && !mtp)
+        st = draft_check(draft, &e->draft->model, e->tokenizer, e->draft->tokenizer, err);
+    if (st == STATUS_OK || !mtp || must)
+        return st;
+    log_msg(LOG_INFO, "the MTP layer is left out: %s", err->msg);
+    *err = (struct err){0};
+    engine_close(e->draft);
+    e->draft = NULL;
+    return STATUS_OK;
+}
+
 // Weights first, of both models: the cache, of both, gets of the memory what they leave.
 struct engine *engine_open(const struct engine_config *wanted, struct err *err) {
     double start = clock_now_s();
@@ -551,18 +587,8 @@ struct engine *engine_open(const struct engine_config *wanted, struct err *err) 
     e->processes = c->processes;
     if (!engine_load(e, c, &o, err))
         goto fail;
-    enum status st = c->draft_path ? draft_config(c, o.ranks.ops, &draft, err) : STATUS_OK;
-    if (check_all(e, st, err) != STATUS_OK)
+    if (check_all(e, open_draft(e, c, o.ranks.ops, &draft, &draft_o, err), err) != STATUS_OK)
         goto fail;
-    if (c->draft_path) {
-        if (!(e->draft = calloc(1, sizeof *e->draft))) {
-            err_set(err, STATUS_NOMEM, "out of memory");
-            goto fail;
-        }
-        if (!engine_load(e->draft, &draft, &draft_o, err) ||
-            draft_check(&draft, &e->draft->model, e->tokenizer, e->draft->tokenizer, err) != STATUS_OK)
-            goto fail;
-    }
     if (!engine_reserve(e, c, &o, start, err))
         goto fail;
     if (e->draft) {

@@ -2,6 +2,7 @@
 // characters come out as \xNN, so that a model cannot write escape sequences to a terminal.
 #include "engine.h"
 #include "models/model_config.h"
+#include "models/mtp.h"
 #include "models/weights.h"
 #include "text/tokenizer_load.h"
 
@@ -146,6 +147,18 @@ static void say_config(const struct out *o, const struct model_config *c) {
         r->interleaved ? "adjacent" : "split", scaling, r->freq_factors ? ", frequency factors" : "");
 }
 
+// Whether the layers behind the model's, if there are any, draft.
+static void say_mtp(const struct out *o, const struct model_config *c, const struct model_file *f) {
+    struct model_config mtp;
+    struct err err = {0};
+    if (c->num_nextn == 0)
+        return;
+    if (mtp_config(f, c, &mtp, &err) == STATUS_OK && weights_check(&mtp, f, &err) == STATUS_OK)
+        say(o, "MTP layer:      %d, drafts (--speculative-method)", c->num_layers);
+    else
+        say(o, "MTP layer:      none that drafts: %s", err.msg);
+}
+
 static void say_memory(const struct out *o, const struct model_config *c, uint64_t weights) {
     static const struct {
         const char *name;
@@ -237,7 +250,7 @@ enum status model_inspect(const char *path, void (*line)(void *arg, const char *
     if (known && f->num_tensors > 0 && weights_check(&config, f, &config_err))
         known = false;
     if (known)
-        say_memory(&o, &config, weights);
+        say_memory(&o, &config, weights), say_mtp(&o, &config, f);
     if (known && f->num_tensors > 0)
         say_ranks(&o, &config, f);
     if (!known)

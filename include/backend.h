@@ -236,6 +236,7 @@ struct step {
     const int32_t *embed_rows; // (E) ascending, rows of the step; NULL: E is 0
     // (E, D) what those rows take in place of the embedding table's row of their ids, which may be any: as in the table,
     // before all else that embed() does. With the table's row of an id here a step gives the bits of that id.
+    // Of an MTP layer E is T, and they are the other model's rows, beside the ids.
     const float *embeds;
     const int32_t *query_start; // (S+1) first row of each sequence
     const int32_t *context_len; // (S) tokens of the sequence up to and including its last row here
@@ -304,6 +305,8 @@ struct backend_ops {
     // Copies and repacks (the engine has cut what ranks share); reads part data during the call only. NULL
     // with err: STATUS_NOMEM, STATUS_INVALID.
     struct weight *(*weight_load)(struct device *dev, const struct weight_desc *desc, struct err *err);
+    // The device will also compute with a weight of another one of its kind, which outlives it. NULL: it cannot.
+    void (*weight_borrow)(struct device *dev, const struct weight *w);
     // Bytes of one block over all layers, or of states if those need more.
     size_t (*kv_block_bytes)(struct device *dev);
     // Bytes of the device's own memory that reserve() takes beside the cache, once the weights are there; NULL where it
@@ -327,7 +330,8 @@ struct backend_ops {
     //   resid = norm(row of the embedding * embed_scale + row of its position + row of its type)
     // each where the model has it. With layer_embed also, for each layer,
     //   e = (norm(P·resid / sqrt(D)) + row * sqrt(P)) / sqrt(2)
-    // With AltUp also its other streams (kernels/README.md, rule 23).
+    // With AltUp also its other streams (kernels/README.md, rule 23). Of an MTP layer, if the device takes them
+    //   resid = W · (norm(row of the embedding * embed_scale), norm(row of step.embeds))
     void (*embed)(struct device *dev, const struct model *model, const struct step *step);
     // Begins a layer of a model with AltUp (NULL: the device refuses such models), whose streams are x[0] = resid,
     // x[1], … (rule 23):

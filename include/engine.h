@@ -18,6 +18,9 @@ extern "C" {
 
 struct engine;
 
+// Whether the file's MTP layer drafts (engine_draft()): where it has one that this device takes, as must be, or not.
+enum mtp_wish { MTP_NEVER, MTP_IF_THERE, MTP_ALWAYS };
+
 struct engine_config {
     const char *path; // .gguf, or a Hugging Face folder
     // "auto" (CUDA where it works, else CPU with a warning), "cpu", "ref", "cuda"; NULL: auto, silent without
@@ -56,6 +59,7 @@ struct engine_config {
     // A smaller model with the same tokenizer, which drafts what this one verifies (engine_draft()); NULL: none. On CPUs,
     // in one process.
     const char *draft_path;
+    enum mtp_wish mtp;           // without draft_path. On CPUs, in one process
     struct processes *processes; // the processes that share the model, borrowed; NULL: this one alone
     void (*progress)(void *arg, double fraction); // while weights load, or NULL; main thread
     void *progress_arg;
@@ -74,7 +78,8 @@ struct engine_info {
     uint64_t num_params, weight_bytes, file_bytes;
     uint64_t kv_bytes; // the draft model's, too
     int num_blocks, block_size, max_model_len, max_num_seqs, max_num_batched_tokens;
-    int embed_size;               // floats of an embedding that a request may bring; 0: it may bring none
+    int embed_size; // floats of an embedding that a request may bring; 0: it may bring none
+    int mtp_size; // of an MTP layer: floats of the rows that requests bring (request_params.mtp_size); else 0
     int vector_size, vector_room; // with pooling: floats of a vector, and the most while it is made
     const char *rank_template;    // (rank_template_len) with {query} and {document}; NULL: the file has none
     size_t rank_template_len;
@@ -110,7 +115,7 @@ void engine_close(struct engine *e);
 const struct engine_info *engine_info(const struct engine *e);
 const struct tokenizer *engine_tokenizer(const struct engine *e);
 struct kv_cache *engine_kv(struct engine *e);
-// The engine of draft_path, NULL: none. Its cache has as many pages of as many tokens as this one's, within the same
+// The engine of draft_path or of the MTP layer, NULL: none. Its cache has as many pages of as many tokens as this one's, within the same
 // budget, so that it holds what this one holds. The engine thread's, as the kv_cache; it may be launched while no step
 // of this one is collected.
 struct engine *engine_draft(struct engine *e);

@@ -250,11 +250,18 @@ struct layer_spec {
 
 struct model_config {
     char arch[32], name[128];
-    int num_layers;  // L
-    int num_nextn;   // layers behind those in the file, which predict further tokens: not loaded
-    int hidden;      // D
-    int vocab;       // V
-    int max_context; // tokens the model was trained for
+    int num_layers; // L
+    int num_nextn; // layers behind those in the file, which predict further tokens: not loaded with the model
+    // This is the MTP layer of another model (multi-token prediction: DeepSeek-V3, 2024), its only one, and the file's
+    // layer of this number; 0: it is none. It takes the token behind each row of the other model's final norm, with that
+    // row, and predicts the token behind that.
+    int mtp_layer;
+    bool mtp_embed, mtp_head,
+        mtp_norm;          // it has an embedding, a head and a final norm of its own: else the other's
+    bool mtp_hidden_first; // of MTP_PROJ's columns; else those of the embedding
+    int hidden;            // D
+    int vocab;             // V
+    int max_context;       // tokens the model was trained for
     enum norm_kind norm;
     float norm_eps;
     enum block_kind block;

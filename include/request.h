@@ -91,8 +91,12 @@ struct request_params {
     struct token_filter *filter;
     struct stop_matcher *matcher;
     struct drafter *drafter;
-    bool draft; // a draft model may draft for it
+    bool draft;   // a draft model may draft for it
+    int mtp_size; // or with it an MTP layer: engine_info.mtp_size of its engine; 0: none
 };
+
+// Of the rows of a request that an MTP layer has not taken yet, the last so many wait for it.
+enum { MTP_ROWS = 32 };
 
 struct request {
     uint64_t id;
@@ -151,6 +155,10 @@ struct request {
     struct drafter *drafter;
     struct draft_rate draft_rate; // the service's
     struct request *draft;        // the draft model's copy, while there is one; NULL: none
+    // Of the copy of an MTP layer, whose first token is token mtp_first of the request: beside each token the row of the
+    // one before it, for request_mtp_row(). Else mtp_size is 0.
+    float *mtp_rows; // (MTP_ROWS + MAX_DRAFTS, mtp_size)
+    int mtp_size, mtp_first;
     struct stop_matcher *matcher;
 
     struct token_counts counts; // for penalties and the history; empty unless one is on
@@ -187,6 +195,11 @@ static inline const float *request_embeds(const struct request *r, int position,
         row += spans[i].len;
     *n = *n < left ? *n : left;
     return r->embeds ? r->embeds + (size_t)row * (size_t)r->embed_size : NULL;
+}
+
+// Where the row beside token `position` of the request is, counted without mtp_first.
+static inline float *request_mtp_row(const struct request *copy, int position) {
+    return copy->mtp_rows + (size_t)(position % (MTP_ROWS + MAX_DRAFTS)) * (size_t)copy->mtp_size;
 }
 
 // Whether the request is after the rows of all its prompt tokens, so that none may come from the prefix cache.

@@ -3,6 +3,9 @@
 // differ. Of a request it has a copy (request.draft), with pages of its own cache. It computes nothing for a request
 // before drafts of it are wanted, so where they do not pay it costs nothing; then it catches up, a piece of the prompt
 // between two steps. Engine thread only, while no step of a request in question is in flight.
+//
+// Or the model's own MTP layer. Beside each token it takes the model's row of the one before, or, of its own drafts, its
+// own row. The rows of what was sampled are kept, those of prompts are not: it sees the output alone.
 #pragma once
 
 #include "draft_length.h"
@@ -18,6 +21,9 @@ struct draft_model {
 
 bool draft_model_init(struct draft_model *m, struct engine *engine, int max_running); // false: out of memory
 void draft_model_free(struct draft_model *m);
+
+// Of a step of the model proper, before sched_update(): keeps the rows of what it sampled for an MTP layer.
+void draft_model_keep(const struct step_result *result);
 
 // How many of a running request's tokens are to be computed before its next draft, at least 1; 0: it gets none.
 int draft_model_behind(struct draft_model *m, struct request *r);

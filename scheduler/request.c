@@ -59,7 +59,15 @@ static struct request *draft_copy(const struct request_params *p, int block_size
     copy.sampling.frequency_penalty = copy.sampling.presence_penalty = 0;
     copy.sampling.logprobs = -1;
     copy.sampling.prompt_logprobs = false;
-    return request_new(&copy, block_size);
+    struct request *r = request_new(&copy, block_size);
+    if (!r || p->mtp_size == 0)
+        return r;
+    r->mtp_size = p->mtp_size;
+    r->mtp_rows = malloc((MTP_ROWS + MAX_DRAFTS) * (size_t)p->mtp_size * sizeof *r->mtp_rows);
+    if (r->mtp_rows)
+        return r;
+    request_free(r);
+    return NULL;
 }
 
 // Copies the spans and what stands in them.
@@ -169,6 +177,7 @@ void request_free(struct request *r) {
     free(r->seq.hashes);
     free((void *)(uintptr_t)r->seq.spans);
     free(r->embeds);
+    free(r->mtp_rows);
     free(r->stop);
     free((void *)(uintptr_t)r->history.dry_breakers);
     free((void *)(uintptr_t)r->history.dry_sequences);

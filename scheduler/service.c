@@ -319,6 +319,7 @@ static void finish_step(struct service *s) {
     atomic_fetch_sub(&s->expected_ns, result.times.expected);
     observe_computed(&s->observers, &result, &s->drafting);
     put_prompt_logprobs(s, &result);
+    draft_model_keep(&result);
     int n = sched_update(s->sched, result.plan->id, &result.outcome, s->events);
     put_outcome(s, &result, n);
     int64_t drafted = drafting_take(&s->drafting, sched_num_decoding(s->sched), s->observers.record);

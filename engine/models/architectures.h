@@ -303,6 +303,13 @@ bool arch_knows_key(const struct arch *a, enum hparam id);
 bool arch_has_slot(const struct arch *a, const struct weight_slot *s);
 // The slot of a role, the first one; NULL: it has none.
 const struct weight_slot *arch_slot(const struct arch *a, enum weight_role role);
+// An MTP layer's projection, or one whose columns are in the other order; and what it may have of its own
+#define MTP_PROJ "nextn.eh_proj"
+#define MTP_HIDDEN_PROJ "nextn.he_proj"
+#define MTP_EMBED "nextn.embed_tokens"
+#define MTP_HEAD "nextn.shared_head_head"
+#define MTP_NORM "nextn.shared_head_norm"
+
 enum { TENSOR_NAME_BYTES = 64, FUSED_PART = -1 };
 // The file's name of a part of a slot, or of its bias; part FUSED_PART: the tensor of all parts. layer: ignored
 // outside the layers. Returns buf.

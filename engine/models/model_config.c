@@ -266,7 +266,7 @@ enum status model_config_read(const struct model_file *f, struct model_config *c
     r.h.attn.qkv_bias = config_has_biases(&r, r.arch->qkv_bias, WEIGHT_QKV);
     r.h.attn.out_bias = config_has_biases(&r, r.arch->out_bias, WEIGHT_ATTN_OUT);
     c->num_layers = r.h.layers - r.h.nextn;
-    c->num_nextn = r.h.nextn;
+    c->num_nextn = r.h.nextn > 0 ? r.h.nextn : f->num_mtp;
     c->hidden = r.h.hidden;
     c->norm = r.rms_norm ? NORM_RMS : r.arch->norm;
     c->norm_eps = r.h.norm_eps;

@@ -85,6 +85,7 @@ struct model_file {
     struct model_tensor *tensors;
     struct model_file_index *index; // filled by model_file_room()
     struct kept **kept;             // of model_file_keep()
+    int num_mtp;                    // of a folder: MTP layers behind those that its keys count
 };
 
 // Opens a model: a .gguf file, or a Hugging Face folder. NULL with err: STATUS_FORMAT, STATUS_IO, STATUS_NOMEM.

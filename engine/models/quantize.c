@@ -436,6 +436,18 @@ static enum status finish_file(struct quantize_job *job) {
     return STATUS_OK;
 }
 
+// Leaves out a folder's MTP layer, which the keys do not count: other programs refuse tensors that nothing counts.
+static void leave_mtp(struct model_file *f, int layer) {
+    char own[32];
+    size_t len = (size_t)snprintf(own, sizeof own, "blk.%d.", layer), kept = 0;
+    for (size_t i = 0; i < f->num_tensors; i++)
+        if (f->tensors[i].name.len < len || memcmp(f->tensors[i].name.data, own, len) != 0)
+            f->tensors[kept++] = f->tensors[i];
+    if (kept < f->num_tensors)
+        log_msg(LOG_INFO, "the %zu tensors of the MTP layer are left out", f->num_tensors - kept);
+    f->num_tensors = kept;
+}
+
 enum status quantize_file(const struct quantize_config *config, struct quantize_result *result,
                           struct err *err) {
     struct err local = {0};
@@ -459,6 +471,8 @@ enum status quantize_file(const struct quantize_config *config, struct quantize_
         (st = weights_check(&job.model, f, job.err)) ||
         (st = meta_int(f, "general.alignment", false, 8, 65536, &alignment, job.err)))
         goto end;
+    if (f->num_mtp > 0)
+        leave_mtp(f, job.model.num_layers);
     job.arch = arch_find(job.model.arch, strlen(job.model.arch));
     job.alignment = (uint64_t)alignment;
     job.types = calloc(f->num_tensors + 1, sizeof *job.types);

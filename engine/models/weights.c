@@ -1,4 +1,5 @@
-// See weights.h. Which tensors there are: arch_slots.c; their shapes: weights.def.
+// See weights.h. Which tensors there are: arch_slots.c; their shapes: weights.def. Over 600 lines: checks and loading find
+// tensors in the same way.
 #include "weights.h"
 
 #include "architectures.h"
@@ -21,7 +22,7 @@ static bool slot_in_layer(const struct model_config *c, const struct weight_slot
     bool qdown = a && a->q_lora > 0, experts = model_ffn(c, layer)->experts > 0, in = true;
     switch (s->in) {
     case LAYERS_ALL: break;
-    case LAYERS_LATER: in = layer > 0; break;
+    case LAYERS_LATER: in = layer + c->mtp_layer > 0; break;
     case LAYERS_QDOWN: in = qdown; break;
     case LAYERS_NO_QDOWN: in = !qdown; break;
     case LAYERS_EXPERTS: in = experts; break;
@@ -55,9 +56,27 @@ static bool has_part(const struct model_config *c, const struct weight_slot *s, 
     return part < 3 && s->part[part].name && weight_shape_of(c, s->role, layer, part).ndim > 0;
 }
 
+// The name in the MTP layer's file of what it has of its own beside a layer; NULL: the role is none of these.
+static const char *mtp_name(const struct model_config *c, enum weight_role role) {
+    switch (role) {
+    case WEIGHT_EMBED: return c->mtp_embed ? MTP_EMBED : NULL;
+    case WEIGHT_HEAD: return c->mtp_head ? MTP_HEAD : NULL;
+    case WEIGHT_OUT_NORM: return c->mtp_norm ? MTP_NORM : NULL;
+    case WEIGHT_MTP_PROJ: return c->mtp_hidden_first ? MTP_HIDDEN_PROJ : MTP_PROJ;
+    case WEIGHT_MTP_EMBED_NORM:
+    case WEIGHT_MTP_HIDDEN_NORM: return arch_slot(arch_of(c), role)->part[0].name;
+    default: return NULL;
+    }
+}
+
 // A tied head is the embedding; the one norm of a parallel block is the one called attn_norm; tied values are keys.
 static const char *part_name(const struct model_config *c, const struct weight_slot *s, int part, bool bias,
                              int layer, char name[TENSOR_NAME_BYTES]) {
+    const char *own = c->mtp_layer > 0 ? mtp_name(c, s->role) : NULL;
+    if (own) {
+        snprintf(name, TENSOR_NAME_BYTES, "blk.%d.%s.weight", c->mtp_layer, own);
+        return name;
+    }
     if (s->role == WEIGHT_HEAD && c->tied)
         s = arch_slot(arch_of(c), WEIGHT_EMBED);
     bool two = arch_of(c)->traits & TRAIT_TWO_ATTN_NORMS;
@@ -65,7 +84,7 @@ static const char *part_name(const struct model_config *c, const struct weight_s
         s = arch_slot(arch_of(c), two ? WEIGHT_FFN_NORM : WEIGHT_ATTN_NORM);
     if (s->role == WEIGHT_QKV && part == 2 && model_attn(c, layer)->tied_values)
         part = 1;
-    return arch_tensor_name(s, part, bias, layer, name);
+    return arch_tensor_name(s, part, bias, layer + c->mtp_layer, name);
 }
 
 static void shape_text(const struct tensor *t, char *buf, size_t size) {
@@ -220,7 +239,7 @@ enum status weights_check(const struct model_config *c, const struct model_file 
         for (int layer = -1; slot_next(c, &arch_slots[i], &layer);)
             if (check_slot(c, f, &arch_slots[i], layer, err))
                 return STATUS_FORMAT;
-    for (size_t i = 0; i < f->num_tensors; i++) {
+    for (size_t i = 0; i < f->num_tensors && c->mtp_layer == 0; i++) { // else there are another model's, too
         struct text_view name = f->tensors[i].name, label = model_tensor_label(&f->tensors[i]);
         bool bias = name.len > 5 && memcmp(name.data + name.len - 5, ".bias", 5) == 0;
         if (!is_expected(c, f, name))
@@ -369,6 +388,19 @@ static enum dtype down_dtype(const struct loader *l, const struct weight_slot *s
     return weights_down_dtype(l->whole, l->f, l->floats, layer);
 }
 
+// Whether an MTP layer takes the weight of the model that it predicts for.
+static bool is_borrowed(const struct loader *l, enum weight_role role) {
+    bool shared = role == WEIGHT_EMBED ? !l->whole->mtp_embed : role == WEIGHT_HEAD && !l->whole->mtp_head;
+    return shared && l->targets[0].lender && l->ops->weight_borrow;
+}
+
+static void borrow_weight(struct loader *l, enum weight_role role) {
+    const struct weights_target *t = &l->targets[0];
+    const struct weight *w = role == WEIGHT_EMBED ? t->lender->embed : t->lender->head;
+    *weight_at(t->model, role, 0, 0) = w;
+    l->ops->weight_borrow(t->dev, w);
+}
+
 static enum status load_slot(struct loader *l, const struct weight_slot *s, int layer, struct err *err) {
     bool in_layers = weight_in_layers(s->role);
     struct weight_desc desc = {.role = s->role, .layer = in_layers ? layer : -1};
@@ -381,6 +413,10 @@ static enum status load_slot(struct loader *l, const struct weight_slot *s, int 
         wanted |= shard_holds(&l->targets[i].shard, desc.role, desc.layer);
     if (!wanted)
         return STATUS_OK;
+    if (is_borrowed(l, s->role)) {
+        borrow_weight(l, s->role);
+        return STATUS_OK;
+    }
     for (int p = 0; has_part(l->whole, s, p, layer); p++) {
         struct row_runs rows = find_part(l, s, p, false, layer);
         const struct model_tensor *t = &rows.t;
@@ -440,6 +476,8 @@ static enum status make_buffers(struct loader *l, bool of_layers) {
     for (int i = 0; i < num_arch_slots; i++)
         for (int layer = -1; weight_in_layers(arch_slots[i].role) == of_layers &&
                              slot_next(l->whole, &arch_slots[i], &layer);) {
+            if (is_borrowed(l, arch_slots[i].role))
+                continue;
             uint64_t bytes = slot_bytes(l, &arch_slots[i], layer);
             largest = bytes > largest ? bytes : largest;
             convert |= weight_info(arch_slots[i].role)->types == TYPES_FLOATS &&

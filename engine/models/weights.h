@@ -10,6 +10,8 @@ struct weights_target {
     struct shard shard;
     struct model *model; // its configuration, its own part of shard.whole, is there already and stays
     struct device *dev;
+    // Of an MTP layer: the model that it predicts for, whole on a device of the same kind that outlives dev; or NULL.
+    const struct model *lender;
 };
 
 // Gives each target's model its part of every weight that its stage holds; its layers count from 0. Every

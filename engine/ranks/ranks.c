@@ -38,6 +38,7 @@ struct ranks {
     struct shard_blocks blocks;
     int tensor, stages, world;
     struct processes *processes; // NULL: all ranks are here
+    struct ranks *lender;        // or NULL
     int first, here;             // ranks of this process: rank[i] has id first + i
     struct result_shape shape;   // of results; whole, not a rank's part
     // Communicators of the ranks that are threads here; group i is of stage i. NULL: one rank, or one stage, or ranks
@@ -166,6 +167,7 @@ struct ranks *ranks_open(const struct ranks_config *c, struct err *err) {
     r->stages = c->stages;
     r->world = c->tensor * c->stages;
     r->processes = c->processes;
+    r->lender = c->lender && c->lender->ops == c->ops && c->lender->world == 1 ? c->lender : NULL;
     r->here = r->processes ? r->world / processes_count(r->processes) : r->world;
     r->first = r->processes ? r->here * processes_index(r->processes) : 0;
     pthread_mutex_init(&r->lock, NULL); // cannot fail on Linux: no attributes
@@ -210,7 +212,10 @@ enum status ranks_load(struct ranks *r, const struct model_file *f, enum dtype f
     char stage[64] = "";
     int begin, end;
     for (int i = 0; i < r->here; i++)
-        targets[i] = (struct weights_target){shard_of(r, r->first + i), &r->rank[i].model, r->rank[i].dev};
+        targets[i] = (struct weights_target){.shard = shard_of(r, r->first + i),
+                                             .model = &r->rank[i].model,
+                                             .dev = r->rank[i].dev,
+                                             .lender = r->lender ? &r->lender->rank[0].model : NULL};
     enum status st = weights_load(targets, r->here, f, floats, r->ops, progress, arg, err);
     for (int i = 0; i < r->here && r->world > 1 && st == STATUS_OK; i++) {
         r->ops->info(r->rank[i].dev, &info);

@@ -23,6 +23,8 @@ struct ranks_config {
     struct shard_blocks blocks;  // of the file, for tensor > 1
     int tensor, stages;          // ranks that share a layer, stages; >= 1 each
     struct processes *processes; // they hold the ranks, in equal shares; NULL: this one alone
+    struct ranks
+        *lender; // of an MTP layer: those of the model that it predicts for, which outlive it; or NULL
 };
 
 // Numbers of processes that can have equal shares of tensor x stages ranks, for a sentence: each has whole

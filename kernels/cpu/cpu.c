@@ -231,10 +231,12 @@ static void lay_out_arena(struct device *dev, struct cpu_arena *c) {
         (size_t)max_int(max_int((int)narrow, dev->max_heads_out), max_int(dev->max_ffn, dev->max_mix)) + 1;
     wide = wide > (size_t)m->layer_embed ? wide : (size_t)m->layer_embed + 1;
     wide = wide > (size_t)m->laurel_rank ? wide : (size_t)m->laurel_rank + 1;
+    wide = m->mtp_layer > 0 && wide < 2 * D + 1 ? 2 * D + 1 : wide;
     size_t own = (size_t)m->num_layers * (size_t)m->layer_embed;
     dev->layer_embed = arena_take(c, T * own, sizeof(float));
     dev->layer_rows = arena_take(c, (size_t)pool_size(dev->pool) * own, sizeof(float));
     dev->resid = arena_take(c, T * D + 4 * COMM_MAX_SUM, sizeof(float)); // all whole parts of ranks
+    dev->mtp = arena_take(c, m->mtp_layer > 0 ? T * 2 * D : 0, sizeof(float));
     dev->q = arena_take(c, T * q, sizeof(float));
     dev->h = arena_take(c, T * h_size(dev), sizeof(float));
     dev->key = arena_take(c, T * kv, sizeof(float));
@@ -437,8 +439,40 @@ static void embed_layers(struct device *dev, const struct model *model, const st
     pool_run(dev->pool, layer_embed_worker, &job, (long long)step->num_tokens * n > 1 << 15);
 }
 
+static void mtp_worker(void *ctx, int thread, int num_threads) {
+    const struct embed *job = ctx;
+    struct device *dev = job->dev;
+    const struct model *m = job->model;
+    int begin, end, D = dev->model.hidden, hidden_at = dev->model.mtp_hidden_first ? 0 : D;
+    float scale = model_scale(dev->model.embed_scale);
+    pool_partition(job->step->num_tokens, thread, num_threads, &begin, &end);
+    for (int t = begin; t < end; t++) {
+        float *row = dev->mtp + (size_t)t * 2 * (size_t)D, *embed = row + (D - hidden_at);
+        cpu_embedding_row(embed, m->embed, token_of(dev, job->step, t));
+        for (int i = 0; scale != 1 && i < D; i++)
+            embed[i] *= scale;
+        device_norm(dev, embed, embed, m->mtp_embed_norm, 0, D);
+        device_norm(dev, row + hidden_at, job->step->embeds + (size_t)t * (size_t)D, m->mtp_hidden_norm, 0,
+                    D);
+    }
+}
+
+static void embed_mtp(struct embed *job) {
+    struct device *dev = job->dev;
+    const struct weight *w = job->model->mtp_proj;
+    int T = job->step->num_tokens, D = dev->model.hidden;
+    CHECK(job->step->num_embeds == T);
+    pool_run(dev->pool, mtp_worker, job, (long long)T * D > 1 << 15);
+    struct gemm_input x = cpu_gemm_input(dev, dev->mtp, T, NULL, w, NULL);
+    cpu_matmul(dev, (float *[3]){dev->resid}, (int[3]){D}, &x, w);
+}
+
 static void cpu_embed(struct device *dev, const struct model *model, const struct step *step) {
     struct embed job = {dev, model, step};
+    if (dev->model.mtp_layer > 0) {
+        embed_mtp(&job);
+        return;
+    }
     pool_run(dev->pool, embed_worker, &job, (long long)step->num_tokens * dev->model.hidden > 1 << 15);
     if (dev->model.layer_embed > 0)
         embed_layers(dev, model, step);
@@ -818,6 +852,7 @@ const struct backend_ops backend_cpu = {
     .close = cpu_close,
     .info = cpu_info,
     .weight_load = cpu_weight_load,
+    .weight_borrow = cpu_weight_borrow,
     .kv_block_bytes = cpu_kv_block_bytes,
     .reserve = cpu_reserve,
     .adapter_load = cpu_adapter_load,

@@ -143,6 +143,7 @@ struct device {
     struct region arena;            // everything below
     struct lora_rows lora;
     float *resid, *q, *h;
+    float *mtp;         // (T, 2D) of an MTP layer: what MTP_PROJ takes
     float *key, *value; // (T, K*d) of this step
     float *gate;        // (T, H*d) of the attention output, where layers have one
     float *q_latent;    // (T, U)
@@ -202,6 +203,7 @@ static inline int attn_value_dim(const struct attn_spec *a) {
 
 // weight.c
 struct weight *cpu_weight_load(struct device *dev, const struct weight_desc *desc, struct err *err);
+void cpu_weight_borrow(struct device *dev, const struct weight *w);
 void cpu_weight_free(struct weight *w);
 struct weight_part cpu_part_shape(enum dtype dtype, int rows, int cols); // without data
 // Element-exact row of an embedding table.

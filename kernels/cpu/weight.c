@@ -160,6 +160,12 @@ struct weight *cpu_weight_load(struct device *dev, const struct weight_desc *des
     return w;
 }
 
+// The rows that it multiplies need its types.
+void cpu_weight_borrow(struct device *dev, const struct weight *w) {
+    for (int i = 0; i < w->num_parts && !w->table; i++)
+        dev->dtypes |= 1u << w->part[i].dtype;
+}
+
 void cpu_weight_free(struct weight *w) {
     region_free(&w->region);
     free(w);

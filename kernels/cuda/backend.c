@@ -98,7 +98,7 @@ static const char *model_problem(const struct model_config *m, int world) {
     if (!problem && m->block == BLOCK_SUM_NORM && (m->layer_scale || m->layer_embed > 0))
         problem = "layers have embeddings or scales of their own, and norms of sums";
     if (!problem)
-        problem = cuda_altup_problem(m);
+        problem = m->mtp_layer > 0 ? "it predicts further tokens of another model" : cuda_altup_problem(m);
     if (!problem && m->vocab > 65535 * CUDA_GROUP)
         problem = "the vocabulary is too large for a launch";
     return problem;

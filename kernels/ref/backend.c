@@ -205,8 +205,8 @@ static enum status ref_reserve(struct device *dev, const struct step_limits *lim
     size_t q = (size_t)max_q_size(m), F = (size_t)max_ffn(m), d = (size_t)max_head_dim(m);
     size_t D = (size_t)m->hidden, scratch = (size_t)max_attn_size(m, true),
            out = (size_t)max_attn_size(m, false);
-    size_t wide = scratch > 2 * F ? scratch : 2 * F, P = (size_t)m->layer_embed;
-    wide = wide > 2 * P ? wide : 2 * P;
+    size_t wide = scratch > 2 * F ? scratch : 2 * F, P = (size_t)m->layer_embed, own = m->mtp_layer ? D : P;
+    wide = wide > 2 * own ? wide : 2 * own;
     int v = 0, in = 0, gate = 0;
     dev->limits = *limits;
     dev->resid = zeroed(dev, T * D + 4 * COMM_MAX_SUM, sizeof(float)); // all whole parts of ranks
@@ -366,9 +366,28 @@ static void cut_gates(struct device *dev, const struct layer *layer, float *x) {
         x[i] = (double)x[i] < least ? 0 : (float)((double)x[i] - least);
 }
 
+// The residual stream of an MTP layer.
+static void embed_mtp(struct device *dev, const struct model *model, const struct step *step) {
+    int D = dev->model.hidden, hidden_at = dev->model.mtp_hidden_first ? 0 : D;
+    float *embed = dev->wide + (D - hidden_at);
+    CHECK(step->num_embeds == step->num_tokens);
+    for (int t = 0; t < step->num_tokens; t++) {
+        for (int i = 0, id = token_of(dev, model->embed, step, t); i < D; i++)
+            embed[i] = ref_element(&model->embed->part[0], id, i) * model_scale(dev->model.embed_scale);
+        norm_row(dev, embed, embed, model->mtp_embed_norm, 0, D);
+        norm_row(dev, dev->wide + hidden_at, step->embeds + (size_t)t * (size_t)D, model->mtp_hidden_norm, 0,
+                 D);
+        ref_matvec(dev->resid + (size_t)t * (size_t)D, dev->wide, &model->mtp_proj->part[0]);
+    }
+}
+
 static void ref_embed(struct device *dev, const struct model *model, const struct step *step) {
     const struct weight *table = model->embed;
     int D = dev->model.hidden;
+    if (model->mtp_proj) {
+        embed_mtp(dev, model, step);
+        return;
+    }
     for (int t = 0, e = 0; t < step->num_tokens; t++) {
         const float *own = NULL;
         if (e < step->num_embeds && step->embed_rows[e] == t)

@@ -1,11 +1,11 @@
 // Measures the gain of drafts: the same requests with and without them, in turns, one by one and all at once. Prints
 // a line of JSON for each; drafts.py makes the requests, and tables of the lines.
 //
-//   bench_drafts MODEL WORK [--draft MODEL] [--threads N] [--rounds 2] [--together] [--temperature 0] [--all]
+//   bench_drafts MODEL WORK [--draft MODEL | --mtp] [--threads N] [--rounds 2] [--together] [--temperature 0] [--all]
 //
 // WORK has a request on each line: NAME, the number of prompt tokens, these, the number of output tokens, these. The output
 // is forced by a mask, so that a model of random weights writes what a real one would: a step computes, samples and
-// verifies as ever, and drafts that differ are wrong. With --draft that model drafts, and the output is not forced: only its
+// verifies as ever, and drafts that differ are wrong. With --draft that model drafts, with --mtp the MTP layer, and the output is not forced: only its
 // length counts. Prompts are in the prefix cache, and the service has
 // seen such work once, so that it knows what its steps cost. Decode alone is timed: from the first token to the last one. --all: every draft, whether it pays or
 // not: how often a model agrees.
@@ -109,6 +109,7 @@ static void submit(struct bench *b, const struct work *w, bool drafts, int num_o
         .filter = b->model ? NULL : forced_new(w),
         .drafter = drafts && !b->model ? ngram_drafter(3) : NULL,
         .draft = drafts && b->model,
+        .mtp_size = b->model ? engine_info(engine_draft(b->engine))->mtp_size : 0,
         .sampling = {
             .temperature = b->temperature, .top_p = 1, .seed = 7, .repetition_penalty = 1, .logprobs = -1}};
     struct request *r = request_new(&p, engine_info(b->engine)->block_size);
@@ -167,11 +168,11 @@ static void measure(struct bench *b, const struct work *work, int n, bool drafts
 int main(int argc, char **argv) {
     static const struct option names[] = {
         {"draft", 1, 0, 'd'},    {"threads", 1, 0, 't'}, {"rounds", 1, 0, 'r'}, {"temperature", 1, 0, 'e'},
-        {"together", 0, 0, 'g'}, {"all", 0, 0, 'a'},     {0, 0, 0, 0}};
+        {"together", 0, 0, 'g'}, {"all", 0, 0, 'a'},     {"mtp", 0, 0, 'm'},    {0, 0, 0, 0}};
     static struct work work[MAX_WORK];
     const char *draft = NULL;
     int threads = 0, rounds = 2, num;
-    bool together = false, all = false;
+    bool together = false, all = false, mtp = false;
     struct bench b = {.next_id = 1};
     struct err err = {0};
     for (int c; (c = getopt_long(argc, argv, "", names, NULL)) != -1;)
@@ -182,6 +183,7 @@ int main(int argc, char **argv) {
         case 'e': b.temperature = (float)atof(optarg); break;
         case 'g': together = true; break;
         case 'a': all = true; break;
+        case 'm': mtp = true; break;
         default: return 2;
         }
     if (argc - optind != 2)
@@ -189,14 +191,15 @@ int main(int argc, char **argv) {
     log_set_level(LOG_ERROR);
     if ((num = read_work(argv[optind + 1], work)) == 0)
         die(argv[optind + 1], "no request");
-    b.model = draft != NULL;
+    b.model = draft || mtp;
     b.engine = engine_open(&(struct engine_config){.path = argv[optind],
                                                    .device = "cpu",
                                                    .num_threads = threads,
                                                    .max_model_len = 4096,
                                                    .max_num_seqs = MAX_WORK,
                                                    .prefix_caching = true,
-                                                   .draft_path = draft},
+                                                   .draft_path = draft,
+                                                   .mtp = mtp ? MTP_ALWAYS : MTP_NEVER},
                            &err);
     if (!b.engine)
         die("engine", err.msg);

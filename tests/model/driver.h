@@ -42,7 +42,7 @@ struct driver_config {
     const char *path, *device, *variant, *kv_dtype, *pooling;
     int threads, ranks, stages, depth, block_size, num_blocks, max_running, max_step_tokens, max_chunk,
         max_model_len;
-    bool no_cache, keep_logits, exact, prompt_embeds;
+    bool no_cache, keep_logits, exact, prompt_embeds, mtp;
     int max_loras;
     struct processes *processes;
 };
@@ -69,6 +69,7 @@ static inline void driver_open(struct driver *d, const struct driver_config *c) 
         .keep_logits = c->keep_logits,
         .exact = c->exact,
         .prompt_embeds = c->prompt_embeds,
+        .mtp = c->mtp ? MTP_ALWAYS : MTP_NEVER,
         .max_loras = c->max_loras,
         .max_lora_rank = 64,
         .processes = c->processes,

@@ -26,6 +26,7 @@ PACE = "scheduler/pace.c"
 DRAFTING = "scheduler/drafting.c"
 DRAFTER = "scheduler/drafter.c"
 LENGTH = "scheduler/draft_length.c"
+DRAFT_MODEL = "scheduler/draft_model.c"
 WEIGHT = "kernels/cpu/weight.c"
 CUDA = "kernels/cuda/%s"
 
@@ -344,6 +345,10 @@ ROWS = [
     (REQUEST, "                                  .sampling = p->sampling};", "                                  .sampling = {.top_p = 1, .repetition_penalty = 1}};",
               "test_draft_model"),  # it does not sample as the request does
     ("engine/engine.c", "        per_block += ranks_kv_block_bytes(e->draft->ranks);\n", "        per_block += 0;\n", "test_draft_model"),  # its pages are beyond the budget
+    (DRAFT_MODEL, "    copy->num_computed = copy->num_resolved;\n    return", "    return", "test_json_mtp"),  # it keeps rows of its own
+    (DRAFT_MODEL, "keep_row(copy, first + j, result->out, row + j);", "keep_row(copy, first + j, result->out, row);", "test_json_mtp"),  # behind drafts the row of another token
+    (DRAFT_MODEL, "copy->mtp_first + copy->num_resolved < first)", "false)", "test_json_mtp"),  # rows that are not kept any more
+    (BATCH, "position + r->mtp_first - r->num_prompt", "position - r->num_prompt", "test_mtp"),  # it samples with other random numbers
     (LENGTH, "chance[next] *= rate_of(d, &offers[next].req->draft_rate);", "", "test_drafter"),  # each draft as likely as the first
     (LENGTH, "if (c->count > 0 && x > 2 * c->ns)", "if (false)", "test_drafter"),  # a pause of the machine sets the cost
     ("engine/ranks/step_wire.c", "== first + i;", ">= 0;", "test_comm_processes"),  # positions that are not the sequence's

@@ -229,6 +229,7 @@ static struct model_config rich(int kind) {
                                  .expert_scale = true,
                                  .router_bias = true,
                                  .expert_bias = true};
+    c.mtp_layer = 1;
     c.num_mix = kind > 1;
     c.mix[0] = mixes[kind == 3];
     c.layers[0].mix = kind > 1 ? 0 : MODEL_NO_SPEC;

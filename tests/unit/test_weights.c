@@ -37,7 +37,7 @@ static const struct backend_ops fake = {.name = "fake", .weight_load = fake_load
 
 static enum status load(struct model *m, const struct model_file *f, enum dtype floats, struct device *dev,
                         struct err *err) {
-    struct weights_target one = {{.whole = &m->config, .world = 1}, m, dev};
+    struct weights_target one = {{.whole = &m->config, .world = 1}, m, dev, NULL};
     return weights_load(&one, 1, f, floats, &fake, on_progress, dev, err);
 }
 
@@ -233,7 +233,7 @@ TEST(test_fp8) {
         assert_int_equal(model_config_read(g, &m.config, &err), STATUS_OK);
         struct model_config whole = m.config;
         struct weights_target one = {
-            {.whole = &whole, .blocks = {2, 2, 1}, .world = cases[i].world}, &m, &dev};
+            {.whole = &whole, .blocks = {2, 2, 1}, .world = cases[i].world}, &m, &dev, NULL};
         shard_config(&one.shard, &m.config);
         assert_int_equal(weights_main_dtype(g, cases[i].floats), cases[i].qkv);
         if (weights_load(&one, 1, g, cases[i].floats, &fake, on_progress, &dev, &err))

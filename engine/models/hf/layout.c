@@ -329,6 +329,20 @@ static bool make_tensors(struct tensor_maker *d, struct tensor_placing *l, struc
     return true;
 }
 
+// Leaves out what lies behind the model's layers where it is no MTP layer that can be told from its names. Returns how many.
+static size_t leave_mtp(struct tensor_maker *d, struct tensor_placing *l) {
+    size_t kept = 0, num = l->num;
+    for (size_t i = 0; i < num; i++)
+        if (l->items[i].layer == d->config->layers && ends_with(l->items[i].name->ours, "nextn.eh_proj") +
+                                                          ends_with(l->items[i].name->ours, "nextn.he_proj"))
+            d->file->num_mtp = 1;
+    for (size_t i = 0; i < num; i++)
+        if (l->items[i].layer < d->config->layers || d->file->num_mtp > 0)
+            l->items[kept++] = l->items[i];
+    l->num = kept;
+    return num - kept;
+}
+
 static bool place_all(struct tensor_maker *d, struct err *err) {
     struct tensor_placing l = {.items = NULL};
     bool ok = true;
@@ -341,7 +355,12 @@ static bool place_all(struct tensor_maker *d, struct err *err) {
             continue;
         name = hf_quantized_stem(name);
         enum hf_part part = hf_places(d->config->family, name, add_place, &l);
-        if (d->config->more_layers && hf_name_layer(d->config->family, name) >= d->config->layers) {
+        int layer = hf_name_layer(d->config->family, name);
+        bool behind = d->config->more_layers && layer >= d->config->layers;
+        for (size_t k = before; k < l.num; k++)
+            if (l.items[k].layer == HF_MTP_LAYER)
+                l.items[k].layer = (int)d->config->layers;
+        if (behind && (layer > d->config->layers || part == HF_UNKNOWN)) {
             l.num = before; // of speculation, as are those of HF_OTHER
             part = HF_OTHER;
         }
@@ -356,6 +375,7 @@ static bool place_all(struct tensor_maker *d, struct err *err) {
     }
     if (ok && l.failed)
         ok = err_set(err, STATUS_NOMEM, "%s: out of memory for tensors", d->file->name) == STATUS_OK;
+    others += leave_mtp(d, &l);
     ok = ok && make_tensors(d, &l, err);
     if (ok && others)
         log_msg(LOG_INFO, "%s: %zu tensors of vision, audio or speculation are skipped", d->file->name,

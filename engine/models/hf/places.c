@@ -29,12 +29,33 @@ static const struct hf_name layer_names[] = {
     {"mlp.up_proj", .ours = "ffn_up"},
     {"mlp.gate_up_proj", .ours = "ffn_up"},
     {"mlp.down_proj", .ours = "ffn_down"},
+    // of an MTP layer: DeepSeek's and GLM's
+    {"eh_proj", .ours = "nextn.eh_proj"},
+    {"enorm", .ours = "nextn.enorm"},
+    {"hnorm", .ours = "nextn.hnorm"},
+    {"shared_head.norm", .ours = "nextn.shared_head_norm"},
+    {"shared_head.head", .ours = "nextn.shared_head_head"},
+    {"embed_tokens", .ours = "nextn.embed_tokens"},
+    // MiMo's
+    {"input_proj", .ours = "nextn.he_proj"},
+    {"token_layernorm", .ours = "nextn.enorm"},
+    {"hidden_layernorm", .ours = "nextn.hnorm"},
+    {"final_layernorm", .ours = "nextn.shared_head_norm"},
     // left behind by old versions; computed anew
     {"self_attn.rotary_emb.inv_freq", .ours = ""},
     {"self_attn.rotary_emb.cos_cached", .ours = ""},
     {"self_attn.rotary_emb.sin_cached", .ours = ""},
     {"self_attn.bias", .ours = ""},
     {"self_attn.masked_bias", .ours = ""},
+    {.theirs = NULL},
+};
+
+// Of Qwen's MTP layer, behind "mtp.", beside those of "mtp.layers.0."
+static const struct hf_name mtp_names[] = {
+    {"fc", .ours = "nextn.eh_proj"},
+    {"pre_fc_norm_embedding", .ours = "nextn.enorm"},
+    {"pre_fc_norm_hidden", .ours = "nextn.hnorm"},
+    {"norm", .ours = "nextn.shared_head_norm"},
     {.theirs = NULL},
 };
 
@@ -119,6 +140,30 @@ static bool find_with_model(const struct hf_family *f, struct text_view tensor, 
     return find_text_places(f, (struct text_view){full, (size_t)n}, place, fn, arg);
 }
 
+static bool find_in_layer(const struct hf_family *f, struct text_view rest, struct hf_place place,
+                          void (*fn)(void *arg, const struct hf_place *place), void *arg) {
+    return find_places(f->names, rest, &place, fn, arg) || find_places(layer_names, rest, &place, fn, arg);
+}
+
+// The places of a tensor of the first MTP layer of those that are apart from the model's layers.
+static bool find_mtp_places(const struct hf_family *f, struct text_view tensor,
+                            void (*fn)(void *arg, const struct hf_place *place), void *arg) {
+    struct hf_place place = {.layer = HF_MTP_LAYER};
+    bool apart = take_prefix(&tensor, "model.mtp_layers."), whole = !apart && take_prefix(&tensor, "mtp.");
+    int number = 0;
+    if (whole && take_prefix(&tensor, "layers."))
+        apart = true;
+    if ((!apart && !whole) || (apart && (!take_number(&tensor, &number) || !take_prefix(&tensor, "."))) ||
+        number > 0)
+        return false;
+    if (!apart)
+        return take_end(&tensor, ".weight") && find_places(mtp_names, tensor, &place, fn, arg);
+    bool found = find_in_layer(f, tensor, place, fn, arg); // a parameter of no module has no end
+    if (!found && !take_end(&tensor, ".weight"))
+        place.bias = take_end(&tensor, ".bias");
+    return found || find_in_layer(f, tensor, place, fn, arg);
+}
+
 enum hf_part hf_places(const struct hf_family *f, struct text_view tensor,
                        void (*fn)(void *arg, const struct hf_place *place), void *arg) {
     static const char *const others[] = {
@@ -128,6 +173,8 @@ enum hf_part hf_places(const struct hf_family *f, struct text_view tensor,
         "patch_merger.",      "vision_adapter.",        "mtp.",           "mtp_layers."};
     struct hf_place place = {.layer = -1};
     struct text_view bare = tensor;
+    if (find_mtp_places(f, tensor, fn, arg))
+        return HF_TEXT;
     take_prefix(&bare, "model.");
     for (int i = 0; i < COUNT(others); i++)
         if (take_prefix(&bare, others[i]))

@@ -3,10 +3,12 @@
 
 #include "families.h"
 
+enum { HF_MTP_LAYER = -2 };
+
 // Where a tensor goes.
 struct hf_place {
     const struct hf_name *name;
-    int layer;  // -1: outside the layers
+    int layer;  // -1: outside the layers; HF_MTP_LAYER: behind them
     int number; // of '#', else 0
     bool bias;  // the name's end: .bias or _bias, not .weight
 };

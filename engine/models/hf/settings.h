@@ -26,7 +26,7 @@ struct hf_config {
     int64_t layers, hidden, heads, kv_heads, head_dim, context, vocab; // vocab 0: not said
     int64_t skipped_positions;                                         // rows of their table that none has
     bool ungrouped;         // keys of groups of experts mean nothing
-    bool tied, more_layers; // behind the model's own, of speculation; skipped
+    bool tied, more_layers; // behind the model's own, of speculation: the first may draft, others are skipped
     int64_t rope_dim;       // of latent attention; 0: heads are the same for keys and values
     int64_t state_heads, state_groups, state_rows, state_columns; // of recurrent layers
     float factors[NUM_FACTORS], state_factors[HF_STATE_PARTS];    // of weights

@@ -1,0 +1,141 @@
+// MTP layers: with one a request gets the tokens and the bits of log-probabilities that it gets without, whether what it drafts
+// is right or not; and where a file's does not draft.
+#include "draft_runs.h"
+#include "models/architectures.h"
+#include "models/model_file.h"
+
+#ifndef QUIRE_GOLDEN_MODELS
+#define QUIRE_GOLDEN_MODELS "" // no Python when the build was configured
+#endif
+
+static const char *golden_model(const char *name) {
+    static char paths[4][4096];
+    static int num;
+    char *path = paths[num++ % 4];
+    snprintf(path, sizeof paths[0], QUIRE_GOLDEN_MODELS "/%s.gguf", name);
+    if (access(path, R_OK) != 0)
+        skip();
+    return path;
+}
+
+static bool has_part(const struct model_tensor *t, const char *part) {
+    char name[TENSOR_NAME_BYTES];
+    snprintf(name, sizeof name, "%.*s", (int)t->name.len, t->name.data);
+    return strstr(name, part);
+}
+
+// Writes GLM's with layers that add nothing, so that a token follows from the one before alone, and an MTP layer that lets
+// the embedding through, so that it agrees.
+static const char *write_agreeing(void) {
+    static char path[32];
+    struct err err = {0};
+    struct model_file *f = model_file_open(golden_model("glm4moe"), &err);
+    assert_non_null(f);
+    unsigned char *bytes = malloc(f->size);
+    const struct model_tensor *norm = model_file_find(f, "output_norm.weight");
+    uint64_t stopped, columns = norm->elements;
+    assert_null(f->ops->read(f, 0, f->size, bytes, &stopped));
+    for (uint64_t i = 0; i < f->num_tensors; i++) {
+        const struct model_tensor *t = &f->tensors[i];
+        float *w = (float *)(void *)(bytes + t->offset);
+        if (has_part(t, "attn_output") || has_part(t, "ffn_down"))
+            memset(w, 0, t->bytes);
+        if (has_part(t, "shared_head_norm"))
+            memcpy(w, bytes + norm->offset, t->bytes);
+        for (uint64_t k = 0; k < t->elements && has_part(t, "enorm"); k++)
+            w[k] = 1;
+        for (uint64_t k = 0; k < t->elements && has_part(t, "eh_proj"); k++)
+            w[k] = k % (2 * columns) == k / (2 * columns);
+    }
+    strcpy(path, "/tmp/quire-mtp-XXXXXX");
+    int fd = mkstemp(path);
+    assert_true(fd >= 0 && write(fd, bytes, f->size) == (ssize_t)f->size);
+    close(fd);
+    free(bytes);
+    model_file_close(f);
+    return path;
+}
+
+static void run_mtp(const char *path, const char *what, const struct run *runs, int num_runs, double right) {
+    struct run alone = {"together", 400, 40, 0, 0, 0, false};
+    uint64_t id = 1;
+    mtp_model = path;
+    open_all(&alone, NULL);
+    run_round(plain, &id, false, false);
+    close_all();
+    for (int i = 0; i < num_runs; i++) {
+        id = 1;
+        open_all(&runs[i], path);
+        for (int round = SLOW; round < 3; round++) { // the second finds the prompts in the cache
+            run_round(got, &id, false, round == 2);
+            check_same(what, round == 2);
+        }
+        struct service_stats s = stats_of_idle();
+        printf("  %s, %s, %s: %llu drafts, %llu right, %llu preemptions\n", what, device, runs[i].what,
+               (unsigned long long)s.draft_tokens, (unsigned long long)s.accepted,
+               (unsigned long long)s.preemptions);
+        if (!runs[i].choose)
+            assert_true(s.draft_tokens > 200 && (double)s.accepted >= right * (double)s.draft_tokens);
+        assert_true(strcmp(runs[i].what, "preempted") != 0 || s.preemptions > 0);
+        close_all();
+    }
+    mtp_model = NULL;
+}
+
+TEST(test_mtp_the_same_bits) {
+    static const struct run runs[] = {
+        {"together", 200, 40, 0, 0, 0, false}, {"preempted", 24, 16, 0, 0, 0, false},
+        {"few", 200, 2, 0, 0, 0, false},       {"asynchronous", 60, 8, 2, 0, 0, false},
+        {"stages", 60, 8, 0, 2, 0, false},     {"ranks", 200, 32, 0, 0, 2, false},
+        {"what pays", 24, 4, 0, 0, 0, true}};
+    static const struct run with_states[] = {{"together", 400, 40, 0, 0, 0, false},
+                                             {"preempted", 60, 16, 0, 0, 0, false}};
+    const char *agreeing = write_agreeing();
+    run_mtp(agreeing, "agrees", runs, 7, 0.3);
+    run_mtp(golden_model("glm4moe"), "random", runs, 3, 0);
+    run_mtp(golden_model("deepseek2-v3"), "latent", runs, 2, 0);
+    run_mtp(golden_model("qwen35"), "states", with_states, 2, 0);
+    device = "ref";
+    run_mtp(agreeing, "agrees", runs, 1, 0.3);
+    device = "cpu";
+    unlink(agreeing);
+}
+
+// It samples by the request's own random numbers.
+TEST(test_mtp_is_right) {
+    uint64_t id = 1;
+    mtp_model = write_agreeing();
+    open_all(&usual, mtp_model);
+    run_round(got, &id, true, false);
+    struct service_stats s = stats_of_idle();
+    assert_true(s.draft_tokens > 200 && s.accepted == s.draft_tokens);
+    close_all();
+    unlink(mtp_model);
+    mtp_model = NULL;
+}
+
+// A file that lacks the layer, or a device that does not take it, is refused where the layer must draft, else it is left out.
+TEST(test_mtp_refusals) {
+    struct engine_config c = {
+        .path = model(), .device = "cpu", .num_threads = 1, .num_kv_blocks = 8, .max_num_seqs = 1};
+    struct err err = {0};
+    c.mtp = MTP_ALWAYS;
+    assert_null(engine_open(&c, &err));
+    assert_true(err.code == STATUS_INVALID && strstr(err.msg, "the file has no MTP layer"));
+    c.mtp = MTP_IF_THERE;
+    err = (struct err){0};
+    struct engine *e = engine_open(&c, &err);
+    assert_true(e && !engine_draft(e));
+    engine_close(e);
+    c.path = golden_model("qwen35");
+    c.num_kv_blocks = 40;
+    assert_non_null(e = engine_open(&c, &err));
+    assert_null(engine_draft(e)); // states would be taken back
+    engine_close(e);
+    c.path = golden_model("glm4moe");
+    assert_non_null(e = engine_open(&c, &err));
+    assert_int_equal(engine_info(engine_draft(e))->mtp_size, 64);
+    engine_close(e);
+}
+
+int main(void) { return run_all_tests(NULL, NULL); }

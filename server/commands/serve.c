@@ -155,9 +155,13 @@ static void log_model(const struct app *app, const struct engine_info *info) {
         info->max_num_batched_tokens, info->load_seconds * 1e3);
     if (engine_draft(app->engine)) {
         const struct engine_info *draft = engine_info(engine_draft(app->engine));
-        log_msg(LOG_INFO, "draft_model=\"%s\" arch=%s params=%llu weight_bytes=%llu",
-                app->config->speculative_model, draft->model.arch, (unsigned long long)draft->num_params,
-                (unsigned long long)draft->weight_bytes);
+        if (draft->mtp_size > 0)
+            log_msg(LOG_INFO, "mtp_layer=%d weight_bytes=%llu", draft->model.mtp_layer,
+                    (unsigned long long)draft->weight_bytes);
+        else
+            log_msg(LOG_INFO, "draft_model=\"%s\" arch=%s params=%llu weight_bytes=%llu",
+                    app->config->speculative_model, draft->model.arch, (unsigned long long)draft->num_params,
+                    (unsigned long long)draft->weight_bytes);
     }
 }
 

@@ -124,10 +124,11 @@ static const struct foreign_flag flags[] = {
     // ---- drafts
     {"-md|--model-draft|--spec-draft-model", FOREIGN_OURS, "speculative-model", NULL},
     {"--speculative-draft-model-path|--speculative-draft-model", FOREIGN_OURS, "speculative-model", NULL},
-    {"--spec-type|--spec-default", FOREIGN_OTHER, NULL, "--speculative-method ngram"},
-    {"--speculative-config", FOREIGN_OTHER, NULL, "--speculative-model FILE, or --speculative-method ngram"},
+    {"--spec-type|--spec-default", FOREIGN_OTHER, NULL, "--speculative-method ngram or mtp"},
+    {"--speculative-config", FOREIGN_OTHER, NULL,
+     "--speculative-model FILE, or --speculative-method ngram or mtp"},
     {"--speculative-algorithm", FOREIGN_OTHER, NULL,
-     "--speculative-model FILE, or --speculative-method ngram"},
+     "--speculative-model FILE, or --speculative-method ngram or mtp"},
     {"--draft|--draft-n|--draft-max|--draft-min|--draft-n-min|--draft-p-min|-cd|--ctx-size-draft|-ngld|-td|--"
      "threads-draft",
      FOREIGN_VALUE, NULL, DRAFT_LENGTH},

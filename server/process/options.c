@@ -185,8 +185,10 @@ const struct option options[] = {
      .help = "Let at most N requests wait; answer 503 beyond.", .preset = "1024", .max = 1000000},
     {"scheduling-policy", SERVE, GROUP_SCHEDULING, OPT_CHOICE, AT(policy), "fcfs|priority",
      .help = "Admit waiting requests in this order.", .preset = "fcfs"},
-    {"speculative-method", SERVE, GROUP_SCHEDULING, OPT_CHOICE, AT(speculative_method), "auto|ngram|none",
-     .help = "Draft tokens from the text so far (ngram). auto drafts only where verifying costs no time.",
+    {"speculative-method", SERVE, GROUP_SCHEDULING, OPT_CHOICE, AT(speculative_method), "auto|ngram|mtp|none",
+     .help =
+         "Draft tokens from the text so far (ngram), or with the MTP layer of the file (mtp; CPU only). auto "
+         "does both, only where verifying costs no time.",
      .preset = "auto"},
     {"speculative-model", SERVE, GROUP_SCHEDULING, OPT_STR, AT(speculative_model), "FILE",
      .help = "Draft tokens with this smaller model, which must have the same tokenizer. CPU only."},

@@ -38,6 +38,14 @@ static const char *setup_draft_path(const struct config *c) {
     return wanted ? c->speculative_model : NULL;
 }
 
+static enum mtp_wish setup_mtp(const struct config *c) {
+    if (c->command != CMD_SERVE || c->speculative_model)
+        return MTP_NEVER;
+    return strcmp(c->speculative_method, "mtp") == 0    ? MTP_ALWAYS
+           : strcmp(c->speculative_method, "auto") == 0 ? MTP_IF_THERE
+                                                        : MTP_NEVER;
+}
+
 void setup_engine(const struct config *c, struct engine_config *out) {
     *out = (struct engine_config){
         .path = c->args.items[0],
@@ -59,6 +67,7 @@ void setup_engine(const struct config *c, struct engine_config *out) {
         .exact = c->exact,
         .prefix_caching = c->prefix_caching,
         .draft_path = setup_draft_path(c),
+        .mtp = setup_mtp(c),
         .processes = c->processes,
         .max_loras = setup_max_loras(c),
         .max_lora_rank = c->max_lora_rank,

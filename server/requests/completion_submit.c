@@ -94,6 +94,7 @@ static struct request *make_request(struct exchange *x, const struct engine_requ
     struct choice *ch = &c->choices[r->index];
     const struct completion_request *q = &c->request;
     const struct token_buf *prompt = &q->base.prompts[r->index / q->n];
+    const struct engine *draft = engine_draft(x->app->engine);
     int room = x->app->model.max_model_len - (int)prompt->len,
         most = q->max_tokens < room ? q->max_tokens : room;
     struct request_params p = {
@@ -116,7 +117,8 @@ static struct request *make_request(struct exchange *x, const struct engine_requ
         .salt = q->base.salt,
         .num_salt = (int)q->base.salt_len,
         .adapter = q->base.lora ? q->base.lora->adapter : NULL,
-        .draft = engine_draft(x->app->engine) != NULL,
+        .draft = draft != NULL,
+        .mtp_size = draft ? engine_info(draft)->mtp_size : 0,
     };
     // With a seed a prompt's choices do not depend on its place in the list; without one, equal prompts get
     // different seeds.

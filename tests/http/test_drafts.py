@@ -1,5 +1,7 @@
 """--speculative-method: drafts from the text itself change how fast, never what; and the flag says who gets them."""
 
+import concurrent.futures
+
 import pytest
 
 import goldens
@@ -81,14 +83,36 @@ def test_a_draft_model(start, model, tmp_path):
     assert quick.metrics().value("quire:step_seconds_total", part="draft") > 0
 
 
+@pytest.mark.parametrize("name", ["glm4moe.gguf", "deepseek2-v3.gguf", "qwen35.gguf", "glm4moe", "deepseek2-v3", "qwen35"])
+def test_an_mtp_layer(start, name):
+    """Of a file and of a folder: what it drafts changes no bit, for 16 clients at a time."""
+    path = MODELS / name
+    if not path.exists():
+        pytest.skip(f"no {path}: it is made by the tests' build")
+    found, flags = [], ("--max-model-len", 256, "--max-num-batched-tokens", 32, "--max-num-seqs", 16)
+    for method in ("none", "mtp"):
+        server = start("--speculative-method", method, *flags, model=path)
+
+        def ask(i, server=server):
+            ids = [5 + i // 2 * k % 50 for k in range(10 + i)]  # each second one finds the first's in the cache
+            return server.complete(ids, temperature=i % 3 / 2, seed=i, max_tokens=100, ignore_eos=True, logprobs=1, return_token_ids=True)["choices"]
+
+        with concurrent.futures.ThreadPoolExecutor(16) as clients:
+            found.append(list(clients.map(ask, range(16))))
+    assert found[0] == found[1]
+    assert "mtp_layer=" in server.log()  # whether its drafts pay is another matter
+    assert "drafts (--speculative-method)" in run("inspect", path).stdout
+
+
 @pytest.mark.parametrize(
     "flags, why",
     [
+        (("--speculative-method", "mtp"), "the file has no MTP layer"),
         (("--speculative-model", QUIRE_TINY), "another tokenizer than the model that it drafts for"),
         (("--speculative-model", "/nowhere.gguf"), "/nowhere.gguf"),
         (("--speculative-config", "{}"), "--speculative-model FILE"),
     ],
-    ids=["tokenizer", "file", "foreign flag"],
+    ids=["no layer", "tokenizer", "file", "foreign flag"],
 )
 def test_who_cannot_draft(model, flags, why):
     done = run("serve", model, "--port", "0", *flags)

@@ -5,6 +5,7 @@
 #include "ref_mix.h"
 #include "ref_sizes.h"
 #include "ref_streams.h"
+#include "ref_weight.h"
 
 #include "inspect.h"
 #include "log.h"
@@ -14,15 +15,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-struct weight {
-    struct weight *next; // all weights of the device
-    enum weight_role role;
-    int num_parts;
-    struct ref_matrix part[3];
-    void *memory[3], *bias[3];
-    int64_t total; // as in weight_desc
-};
 
 struct ref_result { // step_out points to these
     int32_t *ids, *rank, *top_ids;
@@ -42,8 +34,7 @@ struct device {
     float *norm, *weighed; // (D)
     float *shared;         // (D) what the shared expert gives
     float *wide, *scores;  // (max(H*d, U + H*(n+r), 2*F, D)), (V)
-    float *
-        before; // (T, D) with parallel blocks and early routers: the residual stream without attention's part
+    float *before;         // (T, D) if model_keeps_before(): the residual stream without attention's part
     float *mixed, *mix_in, *mix_gate; // (T, heads*P), (2, channels or 3*D), (heads*P + 2*heads)
     float *layer_embed, *layer_row;   // (T, L*P) what layers take of each token; (L*P)
     float *altup, *laurel, *low;      // (T, N, D) of which the first is predicted; (T, D); (R)
@@ -485,20 +476,9 @@ static void normalise(struct device *dev, const float *x, const struct weight *n
         memcpy(dev->norm, x, (size_t)dev->model.hidden * sizeof *x);
 }
 
-static struct ref_latent latent_of(const struct device *dev, const struct layer *layer) {
-    return (struct ref_latent){.in = layer->latent->part,
-                               .q_down = layer->latent_qdown ? layer->latent_qdown->part : NULL,
-                               .q = layer->latent_q->part,
-                               .key = layer->latent_key->part,
-                               .value = layer->latent_value->part,
-                               .norm = layer->latent_norm->part[0].data,
-                               .q_norm = layer->latent_qnorm ? layer->latent_qnorm->part[0].data : NULL,
-                               .eps = dev->model.norm_eps};
-}
-
 static void latent_row(struct device *dev, const struct layer *layer, int t, int position, int64_t slot) {
     const struct attn_spec *a = &layer->attn;
-    struct ref_latent w = latent_of(dev, layer);
+    struct ref_latent w = ref_latent_weights(layer, dev->model.norm_eps);
     ref_latent_in(dev->q + (size_t)t * (size_t)q_size(a), dev->keys, &w, a,
                   a->rope >= 0 ? &dev->model.ropes[a->rope] : NULL, dev->norm, position, dev->wide);
     if (slot >= 0)
@@ -585,29 +565,8 @@ static void ref_attn_decode(struct device *dev, const struct layer *layer, const
         attend_sequence(dev, layer, step, s);
 }
 
-static struct ref_mix mix_weights(const struct device *dev, const struct layer *layer) {
-    struct ref_mix m = {.spec = &layer->mix, .eps = dev->model.norm_eps};
-    for (int i = 0; i < layer->mix_conv->num_parts; i++) {
-        m.conv[i] = layer->mix_conv->part[i].data;
-        m.conv_bias[i] = layer->mix_conv->part[i].bias;
-    }
-    if (layer->mix_heads) {
-        m.a = layer->mix_heads->part[0].data;
-        m.bias = layer->mix_heads->part[1].data;
-        m.d = layer->mix_heads->part[2].data;
-    }
-    m.norm = layer->mix_norm ? layer->mix_norm->part[0].data : NULL;
-    return m;
-}
-
-// The parts of a matrix one after the other.
-static void project(float *y, const float *x, const struct weight *w) {
-    for (int i = 0; w && i < w->num_parts; y += w->part[i++].rows)
-        ref_matvec(y, x, &w->part[i]);
-}
-
 static void ref_mix_phase(struct device *dev, const struct layer *layer, const struct step *step) {
-    const struct ref_mix m = mix_weights(dev, layer);
+    const struct ref_mix m = ref_mix_weights(layer, dev->model.norm_eps);
     const struct step_group *pages = &step->groups[layer->state_group];
     size_t size = (size_t)model_state_size(&dev->model), v = (size_t)mix_values(&layer->mix);
     for (int s = 0; s < step->num_seqs; s++) {
@@ -617,8 +576,8 @@ static void ref_mix_phase(struct device *dev, const struct layer *layer, const s
             memset(state, 0, size * sizeof *state);
         for (int t = step->query_start[s]; t < step->query_start[s + 1]; t++) {
             normalise(dev, dev->resid + (size_t)t * (size_t)dev->model.hidden, layer->attn_norm);
-            project(dev->mix_in, dev->norm, layer->mix_in);
-            project(dev->mix_gate, dev->norm, layer->mix_gate);
+            ref_project(dev->mix_in, dev->norm, layer->mix_in);
+            ref_project(dev->mix_gate, dev->norm, layer->mix_gate);
             ref_mix(dev->mixed + (size_t)t * v, dev->mix_in, dev->mix_in + mix_in_size(&layer->mix),
                     dev->mix_gate, state, &m);
         }
@@ -680,7 +639,7 @@ static void ref_attn_out(struct device *dev, const struct layer *layer, const st
     const struct attn_spec *a = &layer->attn;
     size_t in = (size_t)q_size(a), out = (size_t)attn_out_size(a);
     if (a->kind == ATTN_LATENT) {
-        struct ref_latent w = latent_of(dev, layer);
+        struct ref_latent w = ref_latent_weights(layer, dev->model.norm_eps);
         memcpy(dev->q, dev->h, (size_t)step->num_tokens * in * sizeof(float));
         for (size_t t = 0; t < (size_t)step->num_tokens; t++)
             ref_latent_out(dev->h + t * out, &w, a, dev->q + t * in);
@@ -820,7 +779,7 @@ static void ref_ffn_in(struct device *dev, const struct layer *layer, const stru
         int F = layer->gate_up->part[0].rows; // ranks may have unequal shares
         bool gated = !layer->ffn.no_gate;
         float *gate = dev->wide, *up = gated ? gate + F : gate;
-        project(dev->wide, dev->norm, layer->gate_up);
+        ref_project(dev->wide, dev->norm, layer->gate_up);
         if (gated)
             ref_adapters_add(&dev->adapters, gate, dev->norm, layer->index, ADAPTER_GATE, t);
         ref_adapters_add(&dev->adapters, up, dev->norm, layer->index, ADAPTER_UP, t);

@@ -235,6 +235,50 @@ TEST(test_transformers) {
     assert_int_equal(wrong, 0);
 }
 
+static void score(struct got *got, const struct driver_config *c, const json_t *ids) {
+    token_id prompt[MAX_IDS];
+    struct driver d;
+    int n = (int)json_array_size(ids);
+    memset(got, 0, sizeof *got);
+    for (int i = 0; i < n; i++)
+        prompt[i] = (token_id)json_integer_value(json_array_get(ids, (size_t)i));
+    driver_open(&d, c);
+    driver_add(&d, prompt, n, 1, (struct sampling_params){.prompt_logprobs = true});
+    driver_run(&d, got);
+    driver_close(&d);
+}
+
+// What few families compute: the same bits on ranks, in stages, in chunks and without vectors.
+TEST(test_same_bits) {
+    static const char *const names[] = {"apertus", "cohere2_moe", "nemotron_h-latent", "smallthinker"};
+    struct got *one = calloc(1, sizeof *one), *other = calloc(1, sizeof *other);
+    assert_true(one && other);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char path[256];
+        json_error_t error;
+        snprintf(path, sizeof path, CASES "/%s.json", names[i]);
+        json_t *json = json_load_file(path, 0, &error), *ids = json_object_get(json, "ids"),
+               *of = json_array_get(json_object_get(json, "folders"), 0);
+        assert_non_null(of);
+        write_folder(json_object_get(of, "config"), json_object_get(of, "tensors"));
+        const struct driver_config ways[] = {{.path = folder, .kv_dtype = "f32"},
+                                             {.path = folder, .kv_dtype = "f32", .ranks = 2},
+                                             {.path = folder, .kv_dtype = "f32", .stages = 2},
+                                             {.path = folder, .kv_dtype = "f32", .max_chunk = 7},
+                                             {.path = folder, .kv_dtype = "f32", .variant = "scalar"}};
+        score(one, &ways[0], ids);
+        for (size_t w = 1; w < sizeof ways / sizeof *ways; w++) {
+            score(other, &ways[w], ids);
+            if (one->num_scores < 40 || one->num_scores != other->num_scores ||
+                memcmp(one->scores, other->scores, (size_t)one->num_scores * sizeof *one->scores) != 0)
+                fail_msg("%s: other bits in way %zu", names[i], w);
+        }
+        json_decref(json);
+    }
+    free(one);
+    free(other);
+}
+
 static int make_folder(void **state) {
     (void)state;
     snprintf(folder, sizeof folder, "/tmp/quire-transformers-XXXXXX");

@@ -163,6 +163,7 @@ ROWS = [
     (EXPERTS, "scale = model_scale(layer->ffn.shared_scale);", "scale = 1;", "test_experts"),  # the shared expert is not halved
     (EXPERTS, "floats = dev->latent, ldx = (size_t)f->latent;", "(void)0;", "test_experts"),  # experts take the row
     (EXPERTS, "float *sums = job->layer->ffn.latent ? dev->latent : dev->partial;", "float *sums = dev->partial;", "test_experts"),  # the latents' sum lies elsewhere
+    (CPU, "sum_of_ranks(dev, dev->latent, rows * (size_t)layer->ffn.latent);", ";", "test_json_transformers"),  # ranks bring their own parts of the latents back
     (LORA, "low > -0.5f ?", "low > -50 ?", "test_json_transformers"),  # xIELU: a series far from 0
     (LORA, "p->positive * v * v : p->negative * rest", "p->positive * v : p->negative * rest", "test_json_transformers"),  # xIELU without its square
     ("engine/models/config_xielu.c", "(float)(beta[i] + softplus(n[i]))", "(float)softplus(n[i])", "test_parts_config"),  # negative without beta

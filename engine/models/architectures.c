@@ -257,8 +257,10 @@ const char *arch_lacks(const char *name, size_t len) {
         const char *name, *what;
     } lacks[] = {
         {"bailing_hybrid", ": its linear attention is not computed"},
+        {"bailingmoe3", ": its linear attention is not computed"},
         {"chatglm", ": its own names are not read; transformers' model_type glm is"},
         {"grovemoe", ": experts that groups of experts share are not computed"},
+        {"laguna", ": softplus gates of whole heads are not computed"},
         {"mimo2", ": keys and values of different sizes are not computed"},
         {"mimo_v2_flash", ": keys and values of different sizes are not computed"},
         {"step3p5", ": layers with different numbers of heads are not computed"},

@@ -287,7 +287,7 @@ ROWS = [
     (CUDA % "peers.c", "rows, end, ld, ld});", "rows, end, end, ld});", "test_processes.py", "gpus_apart"),  # logits by NCCL: what others had in the step before is added
     (CUDA % "peers.c", "        gather_by_nccl(dev, s->max, n, begin / CUDA_GROUP, (end + CUDA_GROUP - 1) / CUDA_GROUP, s->ldmax);\n", "", "test_processes.py", "gpus_apart"),  # and the maxima are a rank's own
     (CUDA % "peers.c", "if (!p->shares && memcmp(", "if (false && memcmp(", "test_processes.py", "one_gpu_of_two"),  # two processes on one GPU
-    (CUDA % "peers.c", "broadcast(p->comm, ids, sizeof ids, 0)", "broadcast(p->comm, ids, sizeof ids - 1, 0)", "test_processes.py", "nccl_of_one"),  # others do not hear that there is NCCL
+    (CUDA % "peers.c", "broadcast(p->comm, ids, sizeof ids, 0)", "broadcast(p->comm, ids, sizeof ids - 1, 0)", "test_processes.py", "long_sums"),  # others do not hear that there is NCCL
     ("engine/ranks/ranks.c", "apart += !processes_share_machine(", "apart += !c->processes && processes_share_machine(", "test_processes.py", "gpus_out_of_reach"),  # GPUs of two machines share a layer
     (CUDA % "phases.c", ".split0 = list->one_launch ? 0 : first[row],", ".split0 = 0,", "test_emu_forward"),  # every launch of decode takes the first one's splits
     (CUDA % "work.c", "first_split[end + 1] - first_split[row] <= max_splits)", "first_split[end] - first_split[row] <= max_splits)", "test_emu_forward"),  # a launch has a row too many

@@ -248,7 +248,7 @@ static void score(struct got *got, const struct driver_config *c, const json_t *
     driver_close(&d);
 }
 
-// What few families compute: the same bits on ranks, in stages, in chunks and without vectors.
+// Arithmetic of few families: the same bits on ranks, in stages, in chunks and without vectors.
 TEST(test_same_bits) {
     static const char *const names[] = {"apertus", "cohere2_moe", "nemotron_h-latent", "smallthinker"};
     struct got *one = calloc(1, sizeof *one), *other = calloc(1, sizeof *other);

@@ -20,10 +20,37 @@ bool regex_available(const struct model_file *f, struct err *err) {
 
 static pcre2_code *of(const struct regex *r) { return (pcre2_code *)(uintptr_t)r; }
 
+// \p{Han} as \p{sc:Han}: from 10.40 on PCRE2 has the former match characters that many scripts share, as U+3002, and
+// tokenizers do not.
+static void name_scripts(struct text_view in, struct buf *out) {
+    for (size_t i = 0, n; i < in.len; i += n) {
+        bool property = in.len - i > 3 && in.data[i] == '\\' &&
+                        (in.data[i + 1] == 'p' || in.data[i + 1] == 'P') && in.data[i + 2] == '{';
+        n = in.data[i] != '\\' ? 1 : property ? 3 + (in.data[i + 3] == '^') : 2;
+        n = n < in.len - i ? n : in.len - i;
+        buf_add(out, in.data + i, n);
+        const char *end = property ? memchr(in.data + i + n, '}', in.len - i - n) : NULL;
+        if (end && end - (in.data + i + n) > 2) // shorter names are of categories
+            buf_str(out, "sc:");
+    }
+}
+
+// NULL with *code: malformed, or out of memory.
+static pcre2_code *compile(struct text_view pattern, uint32_t options, pcre2_compile_context *context,
+                           int *code) {
+    struct buf named = {0};
+    size_t at;
+    name_scripts(pattern, &named);
+    pcre2_code *c =
+        named.failed ? NULL : pcre2_compile((PCRE2_SPTR)named.data, named.len, options, code, &at, context);
+    buf_free(&named);
+    // Where a long name is none of a script, or PCRE2 is older
+    return c ? c : pcre2_compile((PCRE2_SPTR)pattern.data, pattern.len, options, code, &at, context);
+}
+
 struct regex *regex_new(const char *pattern) {
     int code;
-    size_t at;
-    pcre2_code *c = pcre2_compile((PCRE2_SPTR)pattern, PCRE2_ZERO_TERMINATED, PCRE2_UTF, &code, &at, NULL);
+    pcre2_code *c = compile((struct text_view){pattern, strlen(pattern)}, PCRE2_UTF, NULL, &code);
     if (c)
         pcre2_jit_compile(c, PCRE2_JIT_COMPLETE); // where it fails, the interpreter gives the same, slower
     return (struct regex *)c;
@@ -205,10 +232,8 @@ struct regex *regex_translate(struct text_view expression, const struct model_fi
     pcre2_compile_context *context = pcre2_compile_context_create(NULL);
     if (!t.problem && !t.out.failed && context) {
         int code;
-        size_t at;
         pcre2_set_newline(context, PCRE2_NEWLINE_LF);
-        c = pcre2_compile((PCRE2_SPTR)t.out.data, t.out.len, PCRE2_UTF | PCRE2_MULTILINE, &code, &at,
-                          context);
+        c = compile((struct text_view){t.out.data, t.out.len}, PCRE2_UTF | PCRE2_MULTILINE, context, &code);
         if (!c && code != PCRE2_ERROR_HEAP_FAILED) {
             pcre2_get_error_message(code, (PCRE2_UCHAR *)said, sizeof said);
             t.problem = said;

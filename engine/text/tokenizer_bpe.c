@@ -10,6 +10,10 @@
 
 #include <stdlib.h>
 
+// CLIP's vocabularies have other tokens for the end of a word, spelled with </w> behind; inside it is a space, which no word
+// has.
+#define WORD_END "</w>"
+
 // The tokens of the bytes of a word. Vocabularies lack tokens for bytes that UTF-8 never or hardly uses
 // (StarCoder's for 0xF1); such a byte becomes U+FFFD, whose bytes have theirs (load_bytes() checks). ids has
 // room for 3 * len. Returns how many.
@@ -25,6 +29,8 @@ static size_t byte_tokens(const struct tokenizer *t, const char *word, size_t le
         ids[n++] = t->byte_ids[0xbf];
         ids[n++] = t->byte_ids[0xbd];
     }
+    if (t->kind == &tokenizer_clip && len > 0)
+        ids[n - 1] = find_piece(t, (char[]){word[len - 1], ' '}, 2);
     return n;
 }
 
@@ -99,6 +105,24 @@ static size_t decode_name(struct text_view name, char *dst, bool *sound) {
     return n;
 }
 
+static size_t decode_clip(struct text_view name, char *dst, bool *sound) {
+    size_t end = strlen(WORD_END);
+    bool ends = name.len > end && memcmp(name.data + name.len - end, WORD_END, end) == 0;
+    size_t n = decode_name((struct text_view){name.data, name.len - (ends ? end : 0)}, dst, sound);
+    if (ends)
+        dst[n++] = ' ';
+    return n;
+}
+
+static size_t clip_bytes(struct text_view name, char *dst) {
+    bool sound;
+    return decode_clip(name, dst, &sound);
+}
+
+static merge_decode_fn *decoder_of(const struct tokenizer *t) {
+    return t->kind == &tokenizer_clip ? decode_clip : decode_name;
+}
+
 static size_t bpe_bytes(struct text_view name, char *dst) {
     bool sound;
     return decode_name(name, dst, &sound);
@@ -111,7 +135,7 @@ static bool is_mergeable(const struct tokenizer *t, const struct token_entry *e,
     if ((e->type != TOKEN_NORMAL && e->type != TOKEN_USER_DEFINED) ||
         (e->flags & (TOKEN_SPECIAL | TOKEN_GUARDED)))
         return false;
-    size_t n = decode_name((struct text_view){t->text + e->name, e->name_len}, scratch, &sound);
+    size_t n = decoder_of(t)((struct text_view){t->text + e->name, e->name_len}, scratch, &sound);
     return sound && n == e->bytes_len && memcmp(scratch, t->text + e->bytes, n) == 0;
 }
 
@@ -125,6 +149,12 @@ static bool load_bytes(struct vocab_loader *l) {
         if (t->byte_ids[(unsigned char)*c] < 0) {
             model_file_bad(l->f, l->err, "tokenizer.ggml.tokens lacks a token for the byte 0x%02X of U+FFFD",
                            (unsigned char)*c);
+            return false;
+        }
+    for (int b = 0; b < 256 && t->kind == &tokenizer_clip; b++)
+        if (t->byte_ids[b] < 0 || find_piece(t, (char[]){(char)b, ' '}, 2) < 0) {
+            model_file_bad(l->f, l->err,
+                           "the vocabulary lacks a token for the byte 0x%02X, in a word or at its end", b);
             return false;
         }
     return true;
@@ -142,7 +172,7 @@ static bool load_bpe(struct vocab_loader *l) {
         if (is_mergeable(t, &t->tokens[i], scratch))
             t->tokens[i].flags |= TOKEN_PIECE;
     free(scratch);
-    bool ok = load_preparation(l) && load_pieces(l) && load_bytes(l) && load_merges(l, decode_name);
+    bool ok = load_preparation(l) && load_pieces(l) && load_bytes(l) && load_merges(l, decoder_of(t));
     t->pieces_are_whole = pretokenizer_ignores_merges(t->pre);
     if (ok && !t->pieces_are_whole && !(t->whole = calloc((size_t)t->num_tokens, sizeof *t->whole))) {
         err_set(l->err, STATUS_NOMEM, "%s: out of memory for the merges", l->f->name);
@@ -159,3 +189,11 @@ const struct tokenizer_kind tokenizer_bpe = {.name = "gpt2",
                                              .token_bytes = bpe_bytes,
                                              .load = load_bpe,
                                              .encode = bpe_encode};
+const struct tokenizer_kind tokenizer_clip = {.name = "clip",
+                                              .byte_level = true,
+                                              .bos = -1,
+                                              .eos = -1,
+                                              .unk = -1,
+                                              .token_bytes = clip_bytes,
+                                              .load = load_bpe,
+                                              .encode = bpe_encode};

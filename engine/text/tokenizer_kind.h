@@ -39,8 +39,9 @@ bool load_id(struct vocab_loader *l, const char *key, bool strict, token_id *id)
 // Finds the tokens of t->fim, once tokens and settings are there; they become control tokens (tokenizer_fim.c).
 bool load_fim(struct vocab_loader *l);
 
-extern const struct tokenizer_kind tokenizer_spm, tokenizer_bpe, tokenizer_listed, tokenizer_gemma4,
-    tokenizer_wordpiece, tokenizer_wordpiece_json, tokenizer_unigram, tokenizer_unigram_json, tokenizer_none;
+extern const struct tokenizer_kind tokenizer_spm, tokenizer_bpe, tokenizer_clip, tokenizer_listed,
+    tokenizer_gemma4, tokenizer_wordpiece, tokenizer_wordpiece_json, tokenizer_unigram,
+    tokenizer_unigram_json, tokenizer_none;
 
 static inline bool same(struct text_view s, const char *text) {
     return s.len == strlen(text) && memcmp(s.data, text, s.len) == 0;

@@ -314,8 +314,9 @@ static bool load_found(struct vocab_loader *l) {
 }
 
 static const struct tokenizer_kind *const kinds[] = {
-    &tokenizer_spm,       &tokenizer_bpe,     &tokenizer_listed,       &tokenizer_gemma4,
-    &tokenizer_wordpiece, &tokenizer_unigram, &tokenizer_unigram_json, &tokenizer_wordpiece_json,
+    &tokenizer_spm,     &tokenizer_bpe,          &tokenizer_clip,
+    &tokenizer_listed,  &tokenizer_gemma4,       &tokenizer_wordpiece,
+    &tokenizer_unigram, &tokenizer_unigram_json, &tokenizer_wordpiece_json,
     &tokenizer_none};
 
 // The kind that the keys model and pre name together: some vocabularies named gpt2 spell a space as U+2581, as Gemma

@@ -245,9 +245,21 @@ static bool load_spaced(struct vocab_loader *l) {
     return load_pieces(l);
 }
 
+// Which texts get a space in front, where the file says it in a word of ours.
+static bool load_space_prefix(struct vocab_loader *l) {
+    static const char *const names[] = {"never", "always", "unspaced", "first"}; // enum space_prefix
+    struct text_view prefix = {NULL, 0};
+    if (meta_str(l->f, "tokenizer.quire.space_prefix", false, 16, &prefix, l->err))
+        return false;
+    for (int i = 0; prefix.data && i < 4; i++)
+        if (same(prefix, names[i]))
+            l->t->space_prefix = (enum space_prefix)i;
+    return true;
+}
+
 static bool load_spm(struct vocab_loader *l) {
     l->t->space_prefix = l->t->add_space_prefix ? PREFIX_ALWAYS : PREFIX_NEVER;
-    return load_spaced(l);
+    return load_space_prefix(l) && load_spaced(l) && load_normalizer(l);
 }
 
 static size_t merge_bytes(struct text_view name, char *dst, bool *sound) {
@@ -256,15 +268,9 @@ static size_t merge_bytes(struct text_view name, char *dst, bool *sound) {
 }
 
 static bool load_listed(struct vocab_loader *l) {
-    static const char *const names[] = {"never", "always", "unspaced", "first"}; // enum space_prefix
-    struct text_view prefix = {"never", 5};
     struct tokenizer *t = l->t;
-    if (meta_str(l->f, "tokenizer.quire.space_prefix", false, 16, &prefix, l->err) ||
-        meta_bool(l->f, "tokenizer.quire.space_cuts", &t->space_cuts, l->err))
+    if (!load_space_prefix(l) || meta_bool(l->f, "tokenizer.quire.space_cuts", &t->space_cuts, l->err))
         return false;
-    for (int i = 0; i < 4; i++)
-        if (same(prefix, names[i]))
-            t->space_prefix = (enum space_prefix)i;
     t->add_space_prefix = t->space_prefix != PREFIX_NEVER;
     if (!load_spaced(l) || !load_normalizer(l) || !load_merges(l, merge_bytes))
         return false;

@@ -17,8 +17,20 @@ static const char *const names[] = {"config.json",
                                     "model.safetensors",
                                     "model.safetensors.index.json",
                                     "generation_config.json",
-                                    "tokenizer_config.json"};
-enum { CONFIG, TOKENIZER, WEIGHTS, INDEX, NUM_NAMES = sizeof names / sizeof *names };
+                                    "tokenizer_config.json",
+                                    "tokenizer.model",
+                                    "tiktoken.model"};
+enum {
+    CONFIG,
+    TOKENIZER,
+    WEIGHTS,
+    INDEX,
+    GENERATION,
+    TOKENIZER_CONFIG,
+    SPM,
+    TIKTOKEN,
+    NUM_NAMES = sizeof names / sizeof *names
+};
 
 #define EMPTY "\x02\0\0\0\0\0\0\0{}"
 static const char config[] =
@@ -38,6 +50,9 @@ static const char tokenizer[] = "{\"normalizer\": {\"type\": \"Replace\", \"patt
                                 "\"content\": \"\\u2581\"}, \"model\":"
                                 "{\"unk_token\": \"a\", \"fuse_unk\": true, \"vocab\": {\"a\": 0, \"b\": 1, "
                                 "\"ab\": 2}, \"merges\": [\"a b\"]}}";
+
+static const char kimi[] = "{\"tokenizer_class\": \"TikTokenTokenizer\", \"added_tokens_decoder\": "
+                           "{\"3\": {\"content\": \"x\", \"special\": true}}}";
 
 static void write_file(const char *name, const void *data, size_t size) {
     char path[128];
@@ -96,6 +111,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         remove_file(names[WEIGHTS]);
     if (which == WEIGHTS)
         write_config(method);
+    if (which == SPM || which == TIKTOKEN) {
+        remove_file(names[TOKENIZER]);
+        write_file(names[TOKENIZER_CONFIG], kimi, strlen(kimi));
+    }
     write_file(names[which], data + 1, size - 1);
     struct model_file *f = model_file_open(folder, &err);
     if (!f && (!err.code || !err.msg[0]))
@@ -120,5 +139,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     model_file_close(f);
     write_sound(CONFIG);
     write_sound(which);
+    if (which == SPM || which == TIKTOKEN) {
+        write_sound(TOKENIZER);
+        write_sound(TOKENIZER_CONFIG);
+    }
     return 0;
 }

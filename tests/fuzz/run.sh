@@ -56,6 +56,12 @@ for name in "$@"; do
             python3 tests/fuzz/first_tensors.py "$out/folder/model.safetensors" "layers.0.self_attn.k_proj" >"$out/tensors"
             { printf "\\$(printf %o $((${kind%%:*} * 16 + 2)))"; cat "$out/tensors"; } >"$out/corpus_folder/${kind#*:}"
         done
+        for f in "$data"/models/*/tok*.model; do # SentencePiece's and tiktoken's
+            [ ! -f "$f" ] || { printf '\6'; cat "$f"; } >"$out/corpus_folder/$(basename "$f")"
+        done
+        python3 -c 'import base64
+for i, t in enumerate([bytes([i]) for i in range(256)] + [b"aa", b"aaa", b"aab"]): print(base64.b64encode(t).decode(), i)' >"$out/tensors"
+        { printf '\7'; cat "$out/tensors"; } >"$out/corpus_folder/tiktoken"
         printf '\3{"weight_map": {"lm_head.weight": "model.safetensors"}}' >"$out/corpus_folder/index"
     fi
     if [ "$name" = adapter ]; then # small ones of each kind, behind the number that fuzz_adapter.c gives it

@@ -175,8 +175,8 @@ def test_other_formats(tmp_path):
     make("make_gguf.py", tmp_path / "two.gguf")
     assert "holds 2 GGUF files and no config.json" in run("generate", tmp_path, "-p", "a").stderr
     folder = make("make_folder.py", tmp_path / "x")
-    (folder / "tokenizer.json").rename(folder / "tiktoken.model")
-    assert "tokenizer.json is missing, and tiktoken.model is not read" in run("generate", folder, "-p", "a").stderr
+    (folder / "tokenizer.json").rename(folder / "spiece.model")
+    assert "tokenizer.json is missing, and spiece.model is not read" in run("generate", folder, "-p", "a").stderr
 
 
 @pytest.mark.parametrize("file, change, word", [

@@ -2,7 +2,8 @@
 """Puts vocabularies into Hugging Face folders without tensors, for tests of tokenizers.
 
     make_vocab_folder.py DATA DIR              one folder for each of VOCABULARIES; DATA: the test data
-    make_vocab_folder.py DATA DIR FILE         and hashes of the ids of TEXTS into FILE: needs the tokenizers package, 0.22.2
+    make_vocab_folder.py DATA DIR FILE         and hashes of the ids of TEXTS into FILE: needs the packages tokenizers, 0.22.2, sentencepiece
+                                               and tiktoken
 
 Those that come without tokenizer.json get the one that the model's own repository has, as far as encoding goes; small ones
 are made of TEXTS, by seed. Standard library only.
@@ -11,6 +12,8 @@ import base64
 import json
 import os
 import random
+import re
+import shutil
 import struct
 import sys
 import unicodedata
@@ -46,7 +49,7 @@ TEXTS = [
     "ab" * 300, "\u0301" * 40, " " * 300 + "x", "🇩🇪🇫🇷🇺 👍🏽 ❤️ 1️⃣ 🧑🏿‍🚀", "12 345 6789 ⅷ Ⅷ ٣٤ १२ 𝟘𝟙 ²³", "_under__score_ a-b–c—d …",
     "$1,234.56 £9 €10 ¥ + = < > ^ ` | ~", "\r\n\r\n a\r b\n\n  c \r\n", "ఠ్ం ക്ഷ്മ ञ्ज्ञ กำ้ ᠮᠣᠩᠭᠣᠯ", "l'été l’hiver «guillemets» „Anführung“",
     "한국어 조선말 \u1112\u1161\u11ab", "ㄅㄆㄇ ｱｲｳ 。、・「」", "مُحَمَّد كِتَابٌ", "ש\u05c1\u05dc\u05d5\u05dd", "  a  b   c    d", "A1b2C3 v1.2.3-rc4",
-    "HELLOworld helloWORLD XMLHttpRequest iPhone", "x = {'a': [1, 2.0], \"b\": None}  # ok\n\treturn", "##ing ▁the",
+    "HELLOworld helloWORLD XMLHttpRequest iPhone", "x = {'a': [1, 2.0], \"b\": None}  # ok\n\treturn", "##ing ▁the", "中文。\r\n「漢字」〆切、々・ー。\nカ゛ー。x",
 ]
 
 
@@ -226,6 +229,7 @@ DEEPSEEK_LETTERS = ("A-Za-z\u00b5\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u01ba\u01bc-\
 GPT2_CUT = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 KIMI_WORD = (r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]%s[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]%s(?i:'s|'t|'re|'ve|'m|'ll|'d)?")
 BAILING = r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+"
+CLIP = r"<\|startoftext\|>|<\|endoftext\|>|'s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+"
 EXAONE_MOE = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?(?:\p{L}\p{M}*(?: \p{L}\p{M}*)*)+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]?|"
               r"\s*[\r\n]|\s+(?!\S)|\s+")
 VOCABULARIES = {
@@ -249,7 +253,19 @@ VOCABULARIES = {
         pre_tokenizer={"type": "Split", "pattern": {"String": " "}, "behavior": "MergedWithPrevious", "invert": False})),
     "digits": dict(OF_GPT2, pre=DIGITS),
     **small(),
+    "clip": dict(OF_GPT2, clip=True, added=["<|startoftext|>", "<|endoftext|>"], bos="<|startoftext|>",
+                 normalizer=sequence(NFC, replace({"Regex": r"\s+"}, " "), part("Lowercase")),
+                 pre=sequence(split_by({"Regex": CLIP}, "Removed", True), dict(BYTES, use_regex=True, trim_offsets=True))),
+    # SentencePiece's files and tiktoken's, as they are: their own libraries are the oracles
+    "spm-llama2": dict(file="llama2/llama2.tokenizer.model"),
+    "spm-mistral": dict(file="mistral/mistral_instruct_tokenizer_240323.model.v3"),
+    "spm-collapses": dict(file="open_llama/open_llama_3b.tokenizer.model"),
+    "spm-unigram": dict(file="sentencepiece/test_model.model"),
+    "tiktoken-kimi": dict(file="openai/cl100k_base.tiktoken"),
 }
+CL100K_RANKS = 100256
+KIMI = ["[BOS]", "[EOS]", "<|im_end|>", "<|im_user|>", "<|im_assistant|>", None, "<|start_header_id|>", "<|end_header_id|>", None, "[EOT]", "<|im_system|>",
+        *[None] * 6, "<|im_middle|>"]
 
 
 def charsmap(data):
@@ -302,6 +318,20 @@ def small_json(data, v):
             "pre_tokenizer": v["pre"], "post_processor": post, "decoder": None, "model": model}
 
 
+def with_word_ends(ids, merges, added):
+    """Tokens and merges of words without a space, each also at the end of a word, as CLIP has them."""
+    names = [t for t in ids if len(t) == 1]
+    names += [t + "</w>" for t in names]
+    known, listed = set(names), []
+    for a, b in (merge.split(" ") for merge in merges if "Ġ" not in merge):
+        for end in ("</w>", ""):
+            if a in known and b + end in known:
+                listed.append(f"{a} {b}{end}")
+                names += [a + b + end] if a + b + end not in known else []
+                known.add(a + b + end)
+    return {t: i for i, t in enumerate(names + added)}, listed
+
+
 def tokenizer_json(data, v):
     if "model" in v:
         return small_json(data, v)
@@ -309,6 +339,9 @@ def tokenizer_json(data, v):
         ids = json.load(f)
     for token in v["added"]:
         ids.setdefault(token, max(ids.values()) + 1)
+    merges = [line for line in read_merges(os.path.join(data, v["merges"])) if line.count(" ") == 1]
+    if v.get("clip"):
+        ids, merges = with_word_ends(ids, merges, v["added"])
     added = [{"id": ids[t], "content": t, "single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
              for t in v["added"]]
     post = dict(BYTES)
@@ -317,10 +350,10 @@ def tokenizer_json(data, v):
             "type": "TemplateProcessing", "single": [{"SpecialToken": {"id": v["bos"], "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
             "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}],
             "special_tokens": {v["bos"]: {"id": v["bos"], "ids": [ids[v["bos"]]], "tokens": [v["bos"]]}}}]}
-    merges = [line for line in read_merges(os.path.join(data, v["merges"])) if line.count(" ") == 1]
     return {"version": "1.0", "truncation": None, "padding": None, "added_tokens": added, "normalizer": v.get("normalizer"),
             "pre_tokenizer": v["pre"], "post_processor": post, "decoder": BYTES,
-            "model": {"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None, "end_of_word_suffix": None,
+            "model": {"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None,
+                      "end_of_word_suffix": "</w>" if v.get("clip") else None,
                       "fuse_unk": False, "byte_fallback": False, "ignore_merges": v.get("whole", False), "vocab": ids, "merges": merges}}
 
 
@@ -333,7 +366,12 @@ def make(data, name, folder):
         with open(os.path.join(folder, file), "w", encoding="utf-8") as f:
             json.dump(value, f, ensure_ascii=False)
 
-    if "copy" in v:
+    if "file" in v:
+        kimi = v["file"].endswith(".tiktoken")
+        shutil.copyfile(os.path.join(data, v["file"]), os.path.join(folder, "tiktoken.model" if kimi else "tokenizer.model"))
+        write("tokenizer_config.json", {"tokenizer_class": "TikTokenTokenizer", "bos_token": "[BOS]", "eos_token": "[EOS]", "added_tokens_decoder": {
+            str(CL100K_RANKS + i): {"content": t, "special": True, "normalized": False} for i, t in enumerate(KIMI) if t}} if kimi else {})
+    elif "copy" in v:
         for file in ("tokenizer.json", "tokenizer_config.json"):
             with open(os.path.join(data, v["copy"], file), encoding="utf-8") as f:
                 value = json.load(f)
@@ -373,11 +411,41 @@ def write_gguf(data, name, out):
     w.write(out)
 
 
-def golden(folder):
+def spm_encoder(folder):
+    """SentencePiece gives control pieces to no text: texts are cut at them, as engine/text/README.md says."""
+    import sentencepiece
+
+    sp = sentencepiece.SentencePieceProcessor(model_file=os.path.join(folder, "tokenizer.model"))
+    controls = {sp.id_to_piece(i): i for i in range(len(sp)) if sp.is_control(i) or sp.is_unknown(i)}
+    marks = re.compile("(" + "|".join(map(re.escape, controls)) + ")")
+    return lambda text: [i for part in marks.split(text) for i in ([controls[part]] if part in controls else sp.encode(part))]
+
+
+def kimi_encoder(folder):
+    import tiktoken
+    import tiktoken.load
+
+    ranks = tiktoken.load.load_tiktoken_bpe(os.path.join(folder, "tiktoken.model"))
+    names = {t or f"<|reserved_token_{CL100K_RANKS + i}|>": CL100K_RANKS + i for i, t in enumerate(KIMI + [None] * (256 - len(KIMI)))}
+    words = "|".join([r"[\p{Han}]+", KIMI_WORD % ("*", "+"), KIMI_WORD % ("+", "*"), r"\p{N}{1,3}", r" ?[^\s\p{L}\p{N}]+[\r\n]*", SPACES])
+    kimi = tiktoken.Encoding("kimi", pat_str=words, mergeable_ranks=ranks, special_tokens=names)
+    return lambda text: kimi.encode(text, allowed_special="all")
+
+
+def encoder(folder):
+    if os.path.exists(os.path.join(folder, "tokenizer.model")):
+        return spm_encoder(folder)
+    if os.path.exists(os.path.join(folder, "tiktoken.model")):
+        return kimi_encoder(folder)
     from tokenizers import Tokenizer
 
     t = Tokenizer.from_file(os.path.join(folder, "tokenizer.json"))
-    all_ids = [t.encode(text, add_special_tokens=False).ids for text in TEXTS]
+    return lambda text: t.encode(text, add_special_tokens=False).ids
+
+
+def golden(folder):
+    encode = encoder(folder)
+    all_ids = [encode(text) for text in TEXTS]
     return [zlib.crc32(struct.pack(f"<{len(ids)}i", *ids)) for ids in all_ids]
 
 

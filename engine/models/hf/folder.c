@@ -71,14 +71,14 @@ static void close_folder(struct model_file *f) {
 
 // ---- opening
 
-// A template's file, where there is one. *own is the caller's.
-static bool read_template(struct folder *d, const char *name, char **own, struct text_view *text,
-                          struct err *err) {
+// The text of a file, where there is one. *own is the caller's.
+static bool read_text(struct folder *d, const char *name, uint64_t max, char **own, struct text_view *text,
+                      struct err *err) {
     struct err missing = {0};
     const struct hf_file *f = hf_files_add(&d->files, name, false, &missing);
     if (missing.code)
         return err_set(err, missing.code, "%s", missing.msg) == STATUS_OK;
-    if (f && f->size > MAX_SMALL)
+    if (f && f->size > max)
         return err_set(err, STATUS_FORMAT, "%s is too long", name) == STATUS_OK;
     if (f && !(*own = hf_files_text(&d->files, f, 0, f->size, err)))
         return false;
@@ -86,25 +86,39 @@ static bool read_template(struct folder *d, const char *name, char **own, struct
     return true;
 }
 
-// A tokenizer in another format alone is not read. false: err.
-static bool has_tokenizer(const struct folder *d, struct err *err) {
-    static const char *const names[] = {"tokenizer.json", "tokenizer.model", "tiktoken.model", "vocab.json"};
-    size_t i = 0;
-    while (i < sizeof names / sizeof *names &&
-           faccessat(d->files.dir, names[i], F_OK, AT_SYMLINK_NOFOLLOW) != 0)
+// Tokenizers by their files, from the one that goes first; those behind the first three are not read.
+static const char *const tokenizers[] = {
+    "tokenizer.json", "tokenizer.model", "tiktoken.model",          "spiece.model",
+    "spm.model",      "qwen.tiktoken",   "sentencepiece.bpe.model", "vocab.json"};
+enum { NUM_TOKENIZERS = sizeof tokenizers / sizeof *tokenizers };
+
+// Which of them the folder has; the first where it has none. -1: one that is not read, and err.
+static int find_tokenizer(const struct folder *d, struct err *err) {
+    int i = 0;
+    while (i < NUM_TOKENIZERS && faccessat(d->files.dir, tokenizers[i], F_OK, AT_SYMLINK_NOFOLLOW) != 0)
         i++;
-    if (i == 0 || i == sizeof names / sizeof *names)
-        return true;
+    if (i < 3 || i == NUM_TOKENIZERS)
+        return i % NUM_TOKENIZERS;
     err_set(err, STATUS_FORMAT,
             "%s: tokenizer.json is missing, and %s is not read; transformers writes one: "
             "AutoTokenizer.from_pretrained(...).save_pretrained(...)",
-            d->file.name, names[i]);
-    return false;
+            d->file.name, tokenizers[i]);
+    return -1;
 }
 
 // Reads the configuration and the vocabulary, before the weights.
 static bool read_keys(struct folder *d, struct err *err) {
-    enum { CONFIG, GENERATION, TOKENIZER, TOKENIZER_CONFIG, SPECIAL_MAP, QUANTIZATION, TEMPLATE, NUM_TEXTS };
+    enum {
+        CONFIG,
+        GENERATION,
+        TOKENIZER,
+        TOKENIZER_CONFIG,
+        SPECIAL_MAP,
+        QUANTIZATION,
+        TEMPLATE,
+        ADDED,
+        NUM_TEXTS
+    };
     static const struct {
         const char *name;
         bool required;
@@ -115,13 +129,20 @@ static bool read_keys(struct folder *d, struct err *err) {
                           {"tokenizer_config.json", false, MAX_SMALL},
                           {"special_tokens_map.json", false, MAX_SMALL},
                           {"hf_quant_config.json", false, MAX_SMALL},
-                          {"chat_template.json", false, MAX_SMALL}};
+                          {"chat_template.json", false, MAX_SMALL},
+                          {"added_tokens.json", false, MAX_SMALL}};
     struct jdoc j[NUM_TEXTS] = {{.num = 0}};
-    char *template = NULL, *tool_template = NULL;
-    bool ok = true;
+    char *template = NULL, *tool_template = NULL, *vocabulary = NULL;
+    struct text_view vocab = {NULL, 0};
+    int kind = find_tokenizer(d, err);
+    bool ok = kind >= 0;
     for (int i = 0; ok && i < NUM_TEXTS; i++)
-        ok = (i != TOKENIZER || has_tokenizer(d, err)) &&
-             hf_files_json(&d->files, texts[i].name, texts[i].required, texts[i].max, &j[i], err);
+        if ((i != TOKENIZER || kind == 0) && (i != ADDED || kind > 0))
+            ok = hf_files_json(&d->files, texts[i].name, texts[i].required, texts[i].max, &j[i], err);
+    if (ok && kind > 0) {
+        hf_files_name(&d->files, tokenizers[kind], j[TOKENIZER].name);
+        ok = read_text(d, tokenizers[kind], MAX_SMALL, &vocabulary, &vocab, err);
+    }
     ok = ok && hf_config_read(&j[CONFIG], j[GENERATION].num ? &j[GENERATION] : NULL,
                               j[QUANTIZATION].num ? &j[QUANTIZATION] : NULL, &d->keys, &d->config,
                               err) == STATUS_OK;
@@ -130,16 +151,19 @@ static bool read_keys(struct folder *d, struct err *err) {
     struct hf_vocab_files files = {.tokenizer = &j[TOKENIZER],
                                    .config = j[TOKENIZER_CONFIG].num ? &j[TOKENIZER_CONFIG] : NULL,
                                    .special_map = j[SPECIAL_MAP].num ? &j[SPECIAL_MAP] : NULL,
-                                   .template_json = j[TEMPLATE].num ? &j[TEMPLATE] : NULL};
-    ok = ok && read_template(d, "chat_template.jinja", &template, &files.chat_template, err) &&
-         read_template(d, "additional_chat_templates/tool_use.jinja", &tool_template, &files.tool_template,
-                       err);
+                                   .template_json = j[TEMPLATE].num ? &j[TEMPLATE] : NULL,
+                                   .added = j[ADDED].num ? &j[ADDED] : NULL};
+    *(kind == 1 ? &files.spm : &files.tiktoken) = vocab;
+    ok = ok && read_text(d, "chat_template.jinja", MAX_SMALL, &template, &files.chat_template, err) &&
+         read_text(d, "additional_chat_templates/tool_use.jinja", MAX_SMALL, &tool_template,
+                   &files.tool_template, err);
     ok = ok &&
          hf_vocab_read(&files, d->config.eos, d->config.num_eos, d->config.vocab, &d->keys, err) == STATUS_OK;
     for (int i = 0; i < NUM_TEXTS; i++)
         jdoc_free(&j[i]);
     free(template);
     free(tool_template);
+    free(vocabulary);
     return ok;
 }
 

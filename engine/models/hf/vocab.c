@@ -251,7 +251,7 @@ static bool read_wordpiece(struct vocab_reader *r) {
 }
 
 static bool read_model(struct vocab_reader *r) {
-    static const char *const none[] = {"continuing_subword_prefix", "end_of_word_suffix", "dropout"};
+    static const char *const none[] = {"continuing_subword_prefix", "dropout"};
     const struct jdoc_value *root = r->j->values, *type = NULL;
     r->model = get_of(r, root, "model");
     type = get_of(r, r->model, "type");
@@ -275,7 +275,15 @@ static bool read_model(struct vocab_reader *r) {
     hf_vocab_parts(r, get_of(r, root, "pre_tokenizer"), "pretokenizers", find_byte_level, &r->byte_level);
     if (!r->byte_level && !r->byte_fallback && !is_true(get_of(r, r->model, "fuse_unk")))
         return hf_vocab_refuse(r, r->model, "a model without ByteLevel", "byte_fallback or fuse_unk");
-    hf_str(r->keys, "tokenizer.ggml.model", view_of(r->byte_level ? "gpt2" : "bpe"), "model.type");
+    const struct jdoc_value *end = get_of(r, r->model, "end_of_word_suffix");
+    bool clip = r->byte_level && jdoc_is(r->j, end, "</w>");
+    if (end && !clip && !jdoc_is(r->j, end, ""))
+        return hf_vocab_refuse(r, end, "end_of_word_suffix", "null, or </w> with ByteLevel");
+    hf_str(r->keys, "tokenizer.ggml.model",
+           view_of(clip            ? "clip"
+                   : r->byte_level ? "gpt2"
+                                   : "bpe"),
+           "model.type");
     return true;
 }
 
@@ -285,14 +293,21 @@ enum status hf_vocab_read(const struct hf_vocab_files *files, const int64_t *eos
     struct vocab_reader r = {.j = files->tokenizer,
                              .config = files->config,
                              .special_map = files->special_map,
+                             .added = files->added,
                              .chat_template = files->chat_template,
                              .tool_template = files->tool_template,
                              .template_json = files->template_json,
                              .keys = keys,
                              .err = err ? err : &local};
-    bool ok = read_model(&r) && read_tokens(&r, rows) && write_tokens(&r) &&
-              (r.kind != MODEL_BPE || read_merges(&r)) && hf_vocab_steps(&r) &&
-              hf_vocab_special(&r, eos, num_eos);
+    bool ok;
+    if (files->spm.data || files->tiktoken.data)
+        ok = (files->spm.data ? hf_spm_read(&r, files->spm, rows)
+                              : hf_tiktoken_read(&r, files->tiktoken, rows)) &&
+             write_tokens(&r);
+    else
+        ok = read_model(&r) && read_tokens(&r, rows) && write_tokens(&r) &&
+             (r.kind != MODEL_BPE || read_merges(&r)) && hf_vocab_steps(&r);
+    ok = ok && hf_vocab_special(&r, eos, num_eos);
     if (ok)
         hf_vocab_template(&r);
     if (keys->failed)

@@ -7,6 +7,10 @@
 
 struct hf_vocab_files { // those but the first may be NULL
     const struct jdoc *tokenizer, *config, *special_map;
+    // In place of tokenizer.json, which has their name then: tokenizer.model, tiktoken.model; data NULL: none. Beside them
+    // added_tokens.json.
+    struct text_view spm, tiktoken;
+    const struct jdoc *added;
     // chat_template.jinja, additional_chat_templates/tool_use.jinja; data NULL: none
     struct text_view chat_template, tool_template;
     const struct jdoc *template_json; // chat_template.json, may be NULL

@@ -1,4 +1,4 @@
-// Shared by the files that read a tokenizer.json (vocab.c, vocab_steps.c, vocab_special.c).
+// Shared by the files that read a vocabulary (vocab.c and vocab_*.c).
 #pragma once
 
 #include "keys.h"
@@ -13,8 +13,8 @@ enum hf_token_type { TYPE_NORMAL = 1, TYPE_UNKNOWN, TYPE_CONTROL, TYPE_USER_DEFI
 enum hf_vocab_model { MODEL_BPE, MODEL_WORDPIECE, MODEL_UNIGRAM };
 
 struct vocab_reader {
-    const struct jdoc *j;                    // tokenizer.json
-    const struct jdoc *config, *special_map; // of struct hf_vocab_files, may be NULL
+    const struct jdoc *j;                            // tokenizer.json; of another file its name alone
+    const struct jdoc *config, *special_map, *added; // of struct hf_vocab_files, may be NULL
     struct text_view chat_template, tool_template;
     const struct jdoc *template_json;
     const struct jdoc_value *model;
@@ -28,6 +28,7 @@ struct vocab_reader {
     unsigned char *strips;
     enum hf_vocab_model kind;
     bool byte_level, byte_fallback, any_strips;
+    bool adds_bos, adds_eos; // where neither post_processor nor tokenizer_config.json says so
 };
 
 // false, and err says that `what`, which is v, should be as expected.
@@ -50,6 +51,16 @@ bool hf_vocab_parts(const struct vocab_reader *r, const struct jdoc_value *v, co
                     bool (*fn)(const struct vocab_reader *r, const struct jdoc_value *part, void *arg),
                     void *arg);
 int64_t hf_vocab_find(const struct vocab_reader *r, struct text_view name); // the id of a token, -1: none
+
+bool hf_base64(struct text_view text, unsigned char *out, size_t *n); // RFC 4648; out has room for text.len
+
+// Vocabularies that are no JSON. Room for num tokens, which have rows, `more` that may lack them, and the added ones of
+// tokenizer_config.json or added_tokens.json; then the added ones. false: err is set, or memory is out, as by the next two,
+// which read tokenizer.model and tiktoken.model and write all keys but those for special tokens and the tokens themselves.
+bool hf_vocab_room(struct vocab_reader *r, int64_t num, int64_t more, int64_t rows);
+bool hf_vocab_added(struct vocab_reader *r);
+bool hf_spm_read(struct vocab_reader *r, struct text_view file, int64_t rows);
+bool hf_tiktoken_read(struct vocab_reader *r, struct text_view file, int64_t rows);
 
 // Strings one after the other, each with its length before it.
 struct strings {

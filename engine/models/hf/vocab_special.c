@@ -95,7 +95,7 @@ static bool class_adds(const struct vocab_reader *r, const char *key, bool other
     const struct jdoc_value *name = c ? jdoc_get(c, c->values, "tokenizer_class") : NULL,
                             *adds = c ? jdoc_get(c, c->values, key) : NULL;
     for (size_t i = 0; i < sizeof classes / sizeof *classes; i++)
-        if (c && jdoc_is(c, name, classes[i]) && adds)
+        if (adds && (r->adds_bos || r->adds_eos || jdoc_is(c, name, classes[i])))
             return is_true(adds);
     return otherwise;
 }
@@ -118,10 +118,19 @@ static void write_frame(struct vocab_reader *r, const char *key, const struct ne
 bool hf_vocab_special(struct vocab_reader *r, const int64_t *eos, int num_eos) {
     struct frames frames = {0};
     int64_t bos = named_token(r, "bos_token"), end = named_token(r, "eos_token");
+    if (r->adds_bos || r->adds_eos) { // SentencePiece's own names
+        bos = bos < 0 ? hf_vocab_find(r, view_of("<s>")) : bos;
+        end = end < 0 ? hf_vocab_find(r, view_of("</s>")) : end;
+    }
     if (!hf_vocab_parts(r, get_of(r, r->j->values, "post_processor"), "processors", take_processor, &frames))
         return false;
-    set_frame(&frames.before, class_adds(r, "add_bos_token", frames.before.num > 0), bos);
-    set_frame(&frames.after, class_adds(r, "add_eos_token", frames.after.num > 0), end);
+    set_frame(&frames.before, class_adds(r, "add_bos_token", r->adds_bos || frames.before.num > 0), bos);
+    set_frame(&frames.after, class_adds(r, "add_eos_token", r->adds_eos || frames.after.num > 0), end);
+    if (r->adds_bos || r->adds_eos) { // each text of a pair gets both
+        frames.between = frames.after;
+        for (int i = 0; i < frames.before.num; i++)
+            frames.between.ids[frames.between.num++] = frames.before.ids[i];
+    }
     bool add_bos = frames.before.num > 0, add_eos = frames.after.num > 0;
     bos = add_bos ? frames.before.ids[0] : bos;
     end = add_eos ? frames.after.ids[0] : end >= 0 ? end : num_eos ? eos[0] : -1;

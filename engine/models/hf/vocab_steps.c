@@ -71,32 +71,14 @@ struct steps {
     bool bytes;            // ByteLevel was there
 };
 
-static int digit_of(char c) {
-    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    const char *at = c ? strchr(digits, c) : NULL;
-    return at ? (int)(at - digits) : -1;
-}
-
-// Base64 (RFC 4648) as bytes.
 static bool add_charsmap(const struct vocab_reader *r, const struct jdoc_value *v, struct words *w) {
     if (!v || v->type != JDOC_STRING)
         return hf_vocab_refuse(r, v, "precompiled_charsmap", "a string");
     struct text_view text = jdoc_text(r->j, v);
     unsigned char *out = hf_alloc(r->keys, text.len);
-    uint32_t bits = 0;
     size_t n = 0;
-    int num = 0;
-    while (text.len > 0 && text.data[text.len - 1] == '=')
-        text.len--;
-    for (size_t i = 0; out && i < text.len; i++) {
-        int digit = digit_of(text.data[i]);
-        if (digit < 0)
-            return hf_vocab_refuse(r, v, "precompiled_charsmap", "Base64");
-        bits = bits << 6 | (uint32_t)digit;
-        num += 6;
-        if (num >= 8)
-            out[n++] = (unsigned char)(bits >> (num -= 8));
-    }
+    if (out && !hf_base64(text, out, &n))
+        return hf_vocab_refuse(r, v, "precompiled_charsmap", "Base64");
     hf_array(r->keys, "tokenizer.ggml.precompiled_charsmap", META_U8, n, out, "precompiled_charsmap");
     add_words(w, "CharsmapClusters", NULL, NULL);
     return out != NULL;

@@ -48,7 +48,7 @@ static bool read_pattern(const struct hf_reader *r, const char *key) {
 static bool read_chunks(const struct hf_reader *r) {
     struct hf_found types = hf_find_key(r, "layer_types");
     int64_t size = -1;
-    bool any;
+    bool any = false;
     if (!hf_read_size(r, "attention_chunk_size", false, &size))
         return false;
     if (size >= 0)

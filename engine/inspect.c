@@ -111,10 +111,11 @@ static void say_config(const struct out *o, const struct model_config *c) {
     const struct attn_spec *a = &c->attn[0];
     say(o, "layers:         %d", c->num_layers);
     say(o, "hidden size:    %d", c->hidden);
+    const bool attends = c->kv_layers > 0;
     if (a->kind == ATTN_LATENT)
         say(o, "heads:          %d of %d, with values of %d; a latent of %d and a key of %d for all",
             a->heads, a->nope_dim + a->rope_dim, a->v_dim, a->kv_lora, a->rope_dim);
-    else
+    else if (attends)
         say(o, "heads:          %d of %d, %d for keys and values", a->heads, a->head_dim, a->kv_heads);
     for (int i = 0; i < c->num_ffn; i++)
         say_ffn(o, c, &c->ffn[i]);
@@ -125,9 +126,10 @@ static void say_config(const struct out *o, const struct model_config *c) {
     say(o, "norm epsilon:   %g", (double)c->norm_eps);
     char window[64];
     window_text(c, window, sizeof window);
-    say(o, "attention:      %s, scale %g%s%s%s", window, (double)a->scale,
-        a->qk_norm ? ", norm of q and k" : "", a->qkv_bias ? ", biases of q, k and v" : "",
-        a->out_bias ? ", bias of the output" : "");
+    if (attends)
+        say(o, "attention:      %s, scale %g%s%s%s", window, (double)a->scale,
+            a->qk_norm ? ", norm of q and k" : "", a->qkv_bias ? ", biases of q, k and v" : "",
+            a->out_bias ? ", bias of the output" : "");
     say_recurrent(o, c);
     bool rotates = false;
     for (int i = 0; i < c->num_attn; i++)

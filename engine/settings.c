@@ -138,6 +138,6 @@ enum status settings_compare_model(struct processes *p, const struct model_setti
 int settings_block_size(const struct model_config *m, enum dtype kv_dtype) {
     int64_t token = 2 * (int64_t)m->kv_layers * (int64_t)backend_kv_place_bytes(m, kv_dtype);
     int64_t states = m->state_layers * model_state_size(m) * (int64_t)sizeof(float);
-    int64_t size = (states / token + 15) / 16 * 16;
+    int64_t size = token > 0 ? (states / token + 15) / 16 * 16 : INT32_MAX; // 0: no layer attends
     return (int)(size < 16 ? 16 : size < 512 ? size : 512);
 }

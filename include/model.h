@@ -182,6 +182,7 @@ struct ffn_spec {
     bool early_router;  // the router takes the residual stream without attention's part, as it is
     int latent;         // elements of what experts take and give, between two matrices of the layer; 0: D
     bool router_bias, select_bias, expert_bias;
+    bool sum_bias; // a bias is added to the sum of experts; of BLOCK_SUM_NORM
     // The shared expert, the router and the experts take the residual stream by a norm each, and what the first and the
     // last give has one before they are added.
     bool own_norms;

@@ -93,6 +93,9 @@ const struct hparam_key arch_keys[NUM_HPARAMS] = {
                         .bound = AT(layers), .of_some = true},
     [H_EXPERT_STEP] = {"interleave_moe_layer_step", HPARAM_INT, .field = AT(expert_step),
                        .max = MODEL_MAX_LAYERS, .of_some = true},
+    // Nomic's, which counts from the second layer on: of two layers the same
+    [H_EXPERT_EVERY] = {"moe_every_n_layers", HPARAM_INT, .field = AT(expert_step), .min = 2, .max = 2,
+                        .of_some = true},
     [H_NEXTN] = {"nextn_predict_layers", HPARAM_INT, .field = AT(nextn), .max = MODEL_MAX_LAYERS,
                  .of_some = true},
     [H_ATTN_INTERVAL] = {"full_attention_interval", HPARAM_INT, .of_some = true, .field = AT(attn_interval),

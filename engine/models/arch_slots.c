@@ -121,6 +121,7 @@ const struct weight_slot arch_slots[] = {
     {WEIGHT_LAYER_SCALE, .part = {{"layer_output_scale"}}, .when = TRAIT_LAYER_EMBED,
      .unless = TRAIT_STREAMS},
     {WEIGHT_ROUTER, .part = {{"ffn_gate_inp"}}},
+    {WEIGHT_EXPERT_SUM_BIAS, .part = {{"ffn_exps_sum", .end = ".bias"}}},
     {WEIGHT_SELECT_BIAS, .part = {{"exp_probs_b", .end = ".bias"}}, .unless = TRAIT_BARE_SELECT_BIAS},
     {WEIGHT_SELECT_BIAS, .part = {{"exp_probs_b", .end = ""}}, .when = TRAIT_BARE_SELECT_BIAS},
     {WEIGHT_SHARED_GATE, .part = {{"ffn_gate_inp_shexp"}}},

@@ -20,7 +20,7 @@ static const struct arch_experts
     deepseek = {.gating = GATING_SOFTMAX, .select_bias = true, .bias_is_sigmoid = true},
     weighed = {.gating = GATING_SIGMOID, .shared = 1, .weigh_input = true},
     own_norms = {.gating = GATING_SOFTMAX, .renormalise = true, .own_norms = true},
-    in_turn = {.gating = GATING_IN_TURN, .near = 0.02f},
+    nomic = {.gating = GATING_SOFTMAX, .sum_bias = true}, in_turn = {.gating = GATING_IN_TURN, .near = 0.02f},
     sigmoid_by_tensors = {.gating = GATING_SIGMOID,
                           .renormalise = true,
                           .select_bias = true,
@@ -142,6 +142,7 @@ static const struct arch archs[] = {
     {"granitehybrid", .mix = MIX_SSM, .rope_interleaved = true, .qkv_bias = OPTIONAL, .out_bias = OPTIONAL,
      .logits_divided = true, .traits = TRAIT_SSM, .experts = &chosen,
      .may = LIST(SCALES, H_ROPE_FINETUNED, EXPERTS, H_SHARED_FFN), .must = LIST(H_LOGIT_SCALE, SSM)},
+    {"mamba2", .mix = MIX_SSM, .mix_alone = true, .traits = TRAIT_SSM, .must = LIST(SSM)},
     {"falcon-h1", .mix = MIX_SSM, .mix_beside = true, .traits = TRAIT_SSM | TRAIT_BARE_FFN_NORM,
      .must = LIST(SSM)},
     // Qwen 3.5 (dense)
@@ -236,6 +237,13 @@ static const struct arch archs[] = {
     // Nomic Embed 1 and 1.5
     {"nomic-bert", NORM_LAYERS, FFN_BIASES, .encoder = true, .traits = BERT, .qkv_bias = OPTIONAL,
      .out_bias = OPTIONAL, .may = LIST(H_ACT), .must = LIST(H_LAYER_NORM_EPS)},
+    // Nomic Embed 2
+    {"nomic-bert-moe", NORM_LAYERS, FFN_BIASES, .encoder = true, .traits = BERT | TRAIT_NO_GATE,
+     .act = ACT_GELU_ERF, .qkv_bias = OPTIONAL, .out_bias = OPTIONAL, .experts = &nomic,
+     .may = LIST(EXPERTS, H_EXPERT_EVERY), .must = LIST(H_LAYER_NORM_EPS)},
+    // Jina Embeddings 3, without its adapters
+    {"jina-bert-v3", NORM_LAYERS, FFN_BIASES, .encoder = true, .traits = BERT | TRAIT_NO_GATE,
+     .act = ACT_GELU_ERF, .qkv_bias = OPTIONAL, .out_bias = OPTIONAL, .must = LIST(H_LAYER_NORM_EPS)},
     // ModernBERT, GTE ModernBERT, Granite Embedding R2
     {"modern-bert", .norm = NORM_LAYER, .encoder = true, .ranks_mean = true, .act = ACT_GELU_ERF,
      .traits = TRAIT_EMBED_NORM | TRAIT_FUSED_FFN | TRAIT_BARE_FIRST, .window_pattern = 3, .full_first = true,
@@ -267,12 +275,12 @@ const char *arch_lacks(const char *name, size_t len) {
         {"step35", ": layers with different numbers of heads are not computed"},
         {"step3p7", ": layers with different numbers of heads are not computed"},
         {"new", ": the NTK scaling of GTE's own code is not computed"},
-        {"jina_embeddings_v3", ": its adapters for tasks are not applied"},
         {"xlm-roberta-flash", ": its adapters for tasks are not applied"},
         {"mamba", ": Mamba 1's scan is not computed"},
         {"falcon_mamba", ": Mamba 1's scan is not computed"},
         {"jamba", ": Mamba 1's scan is not computed"},
-        {"mamba2", ": Mamba 2 is computed beside layers with attention, and this has none"},
+        {"kimi-linear", ": Kimi delta attention is not computed"},
+        {"kimi_linear", ": Kimi delta attention is not computed"},
     };
     for (size_t i = 0; i < sizeof lacks / sizeof *lacks; i++)
         if (strlen(lacks[i].name) == len && memcmp(lacks[i].name, name, len) == 0)

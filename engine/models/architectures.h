@@ -60,6 +60,7 @@ enum hparam { // the values of a configuration
     H_EXPERT_TOP_GROUPS,
     H_DENSE_LAYERS,
     H_EXPERT_STEP,
+    H_EXPERT_EVERY,
     H_NEXTN,
     H_ATTN_INTERVAL,
     H_RECURRENT_LAYERS,
@@ -180,6 +181,7 @@ struct arch_experts {
     bool select_bias;     // if the file has it
     bool bias_is_sigmoid; // which then means GATING_SIGMOID
     bool biases;          // of the router and the experts
+    bool sum_bias;        // ffn_spec.sum_bias, if the file has it
     // ffn_spec.own_norms and expert_scale: a dense feed-forward is the shared expert, router logits are divided by sqrt(D)
     bool own_norms;
     float near; // ffn_spec.near
@@ -243,6 +245,7 @@ struct arch {
     enum mix_kind mix;       // of its recurrent layers
     bool mix_tiled;          // mix_spec.tiled
     bool mix_beside;         // all layers are recurrent and attend besides
+    bool mix_alone;          // all layers are recurrent, and nothing else
     enum qk_norm qk_norm;    // QK_NORM_EACH: where the file has it
     bool qk_norm_optional;   // so are the others
     int no_norm_experts;     // models of so many experts have no norms of queries and keys

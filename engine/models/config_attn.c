@@ -2,6 +2,7 @@
 #include "config_reader.h"
 
 #include <math.h>
+#include <string.h>
 
 // DeciLM's linear attention: a matrix in place of heads.
 static bool check_missing(struct config_reader *r, const bool *no_keys) {
@@ -141,8 +142,18 @@ static bool read_heads(struct config_reader *r) {
     return false;
 }
 
+// Of a model without attention, which keeps one spec all the same, that any number of ranks can share.
+static bool read_no_heads(struct config_reader *r) {
+    r->h.attn.heads = r->h.attn.kv_heads = 8;
+    r->h.attn.head_dim = r->h.value_dim = 2;
+    memset(r->recurrent, true, (size_t)r->h.layers);
+    return config_read(r, H_NORM_EPS);
+}
+
 bool config_heads(struct config_reader *r) {
     struct attn_spec *a = &r->h.attn;
+    if (r->arch->mix_alone)
+        return read_no_heads(r);
     if (!read_heads(r))
         return false;
     a->kv_heads = a->heads;

@@ -21,13 +21,15 @@ static int first_expert_layer(const struct config_reader *r) {
 }
 
 bool config_has_ffn(const struct config_reader *r, int layer) {
-    return r->arch->traits & TRAIT_ONE_PART ? r->ffn_alone[layer] : !r->no_ffn[layer];
+    return !r->arch->mix_alone && (r->arch->traits & TRAIT_ONE_PART ? r->ffn_alone[layer] : !r->no_ffn[layer]);
 }
 
 // The size of a feed-forward; of layers that are one alone, or have none, that of each layer or 0.
 static bool read_ffn(struct config_reader *r) {
     const char *key = config_key(r, H_FFN);
     struct meta_array a;
+    if (r->arch->mix_alone)
+        return true;
     if (!(r->arch->traits & TRAIT_ONE_PART))
         return config_read_some(r, H_FFN, r->ffn, r->no_ffn);
     if (!config_layers(r, key, &a))
@@ -124,7 +126,7 @@ bool config_experts(struct config_reader *r) {
         (config_given(r, H_EXPERT_SCALE) && !config_read(r, H_EXPERT_SCALE)) ||
         !config_read(r, H_EXPERT_GATING) || !config_read(r, H_EXPERT_GROUPS) ||
         !config_read(r, H_EXPERT_TOP_GROUPS) || !config_read(r, H_DENSE_LAYERS) ||
-        !config_read(r, H_EXPERT_STEP) || !config_read(r, H_EXPERT_LATENT) ||
+        !config_read(r, H_EXPERT_STEP) || !config_read(r, H_EXPERT_EVERY) || !config_read(r, H_EXPERT_LATENT) ||
         !config_flags(r, "quire.expert_layers", r->expert_layer, &r->lists_experts))
         return false;
     while (a->by_tensors && !config_find(r, H_DENSE_LAYERS) && r->h.dense_layers < r->h.layers &&
@@ -148,6 +150,7 @@ bool config_experts(struct config_reader *r) {
     if (!check_dense(r) || !check_experts(r))
         return false;
     e->select_bias = a->select_bias && config_tensor(r, WEIGHT_SELECT_BIAS, 0, true, first_expert_layer(r));
+    e->sum_bias = a->sum_bias && config_tensor(r, WEIGHT_EXPERT_SUM_BIAS, 0, true, first_expert_layer(r));
     if (a->bias_is_sigmoid && e->select_bias && r->h.gating == 0)
         e->gating = GATING_SIGMOID;
     return true;

@@ -59,6 +59,7 @@ bool config_mix(struct config_reader *r) {
         m->conv_bias = mix_tensor(r, WEIGHT_MIX_CONV, true) != NULL;
         m->norm = mix_tensor(r, WEIGHT_MIX_NORM, false) != NULL;
     }
+    attends = r->arch->mix_alone;
     for (int i = 0; i < r->h.layers; i++)
         attends |= !r->recurrent[i];
     if (!attends)

@@ -81,6 +81,8 @@ static int choose_kv_layers(const struct kinds *k) {
 static int choose_state_layers(const struct model_config *c, const struct kinds *k) {
     int64_t page = (int64_t)4 * KV_LAYERS_BLOCK * c->kv_layers * model_kv_size(c); // bytes
     int groups = 0, layers = k->num_states;
+    if (c->kv_layers == 0) // no layer attends: a page is what a sequence keeps
+        return layers;
     do {
         groups++;
         layers = (k->num_states + groups - 1) / groups;

@@ -234,6 +234,11 @@ static bool make_specs(const struct config_reader *r, const bool *windowed, stru
         c->num_mix |= mix;
     }
     c->mix[0] = r->h.mix;
+    if (c->num_attn == 0) {
+        c->attn[0] = r->h.attn;
+        c->attn[0].rope = -1;
+        c->num_attn = 1;
+    }
     kv_layers_group(c);
     return true;
 }

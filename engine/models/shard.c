@@ -28,7 +28,7 @@ static const char *problem(const struct model_config *m, const struct shard_bloc
     *heads = &m->attn[0];
     if (world < 1 || COMM_MAX_SUM % world != 0)
         return "sums are kept in 8 parts, which the ranks must divide";
-    for (int i = 0; i < m->num_attn; i++) {
+    for (int i = 0; i < m->num_attn && m->kv_layers > 0; i++) {
         const struct attn_spec *a = &m->attn[i];
         *heads = a;
         if (a->qk_norm == QK_NORM_WHOLE && world > 1)
@@ -60,17 +60,18 @@ enum status shard_check(const struct model_config *m, const struct shard_blocks 
                         struct err *err) {
     const struct attn_spec *a, *other;
     const char *why = problem(m, b, world, &a);
-    char good[32] = "";
+    char good[32] = "", of[64] = "";
     size_t n = 0;
     if (!why)
         return STATUS_OK;
     for (int w = 1; w <= COMM_MAX_SUM; w *= 2)
         if (!problem(m, b, w, &other))
             n += (size_t)snprintf(good + n, sizeof good - n, "%s%d", n ? ", " : "", w);
-    return err_set(
-        err, STATUS_INVALID,
-        "--tensor-parallel-size %d does not suit this model (%d heads, %d kv heads): %s; possible: %s", world,
-        a->heads, a->kv_heads, why, good);
+    if (m->kv_layers > 0)
+        snprintf(of, sizeof of, " (%d heads, %d kv heads)", a->heads, a->kv_heads);
+    return err_set(err, STATUS_INVALID,
+                   "--tensor-parallel-size %d does not suit this model%s: %s; possible: %s", world, of, why,
+                   good);
 }
 
 enum status shard_check_stages(const struct model_config *m, int world, int stages, struct err *err) {

@@ -748,7 +748,8 @@ static void cpu_ffn_out(struct device *dev, const struct layer *layer, const str
         } else {
             sum_of_ranks(dev, dev->partial, (layer->down ? 2 : 1) * rows * D);
         }
-        add_partial(dev, layer, NULL, layer->ffn_post_norm, step);
+        const struct weight *bias = layer->expert_sum_bias;
+        add_partial(dev, layer, bias ? bias->vector : NULL, layer->ffn_post_norm, step);
         return;
     }
     add_projection(dev, dev->h, layer, ADAPTER_DOWN, layer->down, layer->ffn_post_norm, step);

@@ -72,6 +72,8 @@ static const char *experts_problem(const struct model_config *m, const struct ff
         return "its experts stand beside attention";
     if (f->own_norms && (f->shared_gate || f->shared_hidden < 1))
         return "experts have norms of their own beside no shared expert or a gated one";
+    if (f->sum_bias)
+        return "the bias of what experts give together is not computed on GPUs yet";
     if (f->experts > CUDA_MAX_EXPERTS || f->top_k < 1 || f->top_k > f->experts)
         return "a layer has too many experts";
     return NULL;
@@ -82,6 +84,8 @@ static const char *model_problem(const struct model_config *m, int world) {
     if (m->num_layers < 1 || m->hidden < 1 || m->vocab < 1 || m->num_attn < 1 || m->num_ffn < 1 ||
         m->kv_layers + m->state_layers < 1)
         return "a dimension of the model is not positive";
+    if (m->kv_layers < 1)
+        return "models without attention do not run on GPUs yet";
     for (int i = 0; i < m->num_attn && !problem; i++)
         problem = spec_problem(m, &m->attn[i]);
     for (int i = 0; i < m->num_mix && !problem; i++)

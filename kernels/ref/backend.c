@@ -799,7 +799,8 @@ static void ref_ffn_out(struct device *dev, const struct layer *layer, const str
     }
     for (int t = 0; t < step->num_tokens; t++) {
         experts_out(dev, layer, t);
-        add_wide(dev, dev->resid + (size_t)t * (size_t)dev->model.hidden, NULL, layer->ffn_post_norm);
+        add_wide(dev, dev->resid + (size_t)t * (size_t)dev->model.hidden,
+                 layer->expert_sum_bias ? layer->expert_sum_bias->part[0].data : NULL, layer->ffn_post_norm);
     }
 }
 

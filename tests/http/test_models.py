@@ -23,14 +23,14 @@ KNOWN = {
     "minicpm": "MiniCPM 1, 2, 4", "smollm3": "SmolLM3", "internlm2": "InternLM 2, 2.5", "ernie4_5": "ERNIE 4.5 (dense)", "seed_oss": "Seed-OSS",
     "hunyuan-dense": "Hunyuan (dense)", "phi3": "Phi 3, 3.5, 4", "phimoe": "Phi 3.5 MoE", "olmo2": "OLMo 2, 3", "glm4": "GLM 4", "exaone4": "EXAONE 4",
     "gemma": "Gemma", "gemma2": "Gemma 2", "gemma3": "Gemma 3", "gemma3n": "Gemma 3n (text)", "gemma4": "Gemma 4 (text)", "mistral3": "Mistral Small 3, Ministral 3", "lfm2": "LFM2, LFM2.5", "qwen35": "Qwen 3.5 (dense)",
-    "granitehybrid": "Granite 4 (hybrid)", "falcon-h1": "Falcon-H1",
+    "granitehybrid": "Granite 4 (hybrid)", "falcon-h1": "Falcon-H1", "mamba2": "Mamba 2",
     "starcoder2": "StarCoder 2", "stablelm": "StableLM 1, 2", "phi2": "Phi 1, 1.5, 2", "gptneox": "Pythia, GPT-NeoX", "nemotron": "Nemotron 4, Minitron",
     "command-r": "Command R, R+", "cohere2": "Command R7B, Command A",
     "deepseek2": "DeepSeek V2, V3, R1, Kimi K2, GLM 4.7 Flash", "nemotron_h": "Nemotron-H, Nemotron Nano 2", "nemotron_h_moe": "Nemotron 3 Nano", "minicpm3": "MiniCPM 3",
     "lfm2moe": "LFM2 MoE", "qwen35moe": "Qwen 3.5 MoE", "qwen3next": "Qwen3 Next",
     "qwen2vl": "Qwen2-VL, Qwen2.5-VL (text)", "qwen3vl": "Qwen3-VL (text)", "qwen3vlmoe": "Qwen3-VL MoE (text)", "chatglm": "GLM-4-9B", "arcee": "Arcee AFM",
 }  # fmt: skip
-ENCODERS = {"bert": "BERT, XLM-RoBERTa: BGE, E5, GTE, MiniLM", "nomic-bert": "Nomic Embed 1, 1.5",
+ENCODERS = {"bert": "BERT, XLM-RoBERTa: BGE, E5, GTE, MiniLM", "nomic-bert": "Nomic Embed 1, 1.5", "nomic-bert-moe": "Nomic Embed 2", "jina-bert-v3": "Jina Embeddings 3, without its adapters",
             "modern-bert": "ModernBERT, GTE ModernBERT", "gemma-embedding": "EmbeddingGemma"}
 COLUMNS = ("ref", "cpu", "folder", "cuda, emulated", "llama.cpp", "tp 2", "pp 2", "prefix", "preemption")
 FOLDERS = ("What `model_type` of config.json is read. Small random models of unusual configurations, written by that version of "

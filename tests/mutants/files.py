@@ -160,6 +160,9 @@ ROWS = [
     (TEXT % "regex.c", "PCRE2_UTF | PCRE2_MULTILINE,", "PCRE2_UTF,", "test_pieces"),  # $ is the end of a text alone
     (PRE, "if (holds && held.match != x.match)", "if (false)", "test_pieces"),  # nothing is merged with its neighbour
     (PRE, "start == end && start == from && from < text.len", "false", "test_pieces", "hangs"),  # an empty match, for ever
+    (KV_LAYERS, "if (c->kv_layers == 0)", "if (false)", "test_recurrent_config"),  # a page for each layer
+    ("engine/models/config_mix.c", "attends = r->arch->mix_alone;", "attends = false;", "test_recurrent_config"),  # no model is recurrent alone
+    ("engine/models/config_attn.c", "memset(r->recurrent, true,", "memset(r->recurrent, false,", "test_recurrent_config"),  # Mamba 2 attends
     (HF + "vocab_reader.c", "if (digit < 0)", "if (false)", "test_folder"),  # any text is Base64
     (HF + "vocab_reader.c", "if (rows > 0 && num > rows) {", "if (false) {", "test_vocab_files"),  # tokens without rows are dropped
     (HF + "vocab_reader.c", "if (id >= r->num) // has no row, and is text\n            continue;", "", "test_vocab_files"),  # past the rows

@@ -6,11 +6,13 @@
 
 The golden file holds, of each case, inputs as ids and their vectors in float64: pooled and of length 1; of rerankers, a query,
 documents and their scores. The oracle reads the
-folder, whose names and configuration are written down here apart from the product's; nomic-bert, which transformers lacks,
-is torch's own operations (nomic()).
+folder, whose names and configuration are written down here apart from the product's; nomic-bert, which transformers lacks or
+has without experts, is torch's own operations (nomic()). Jina's needs transformers 5.
 """
 import argparse
+import array
 import json
+import math
 import os
 import random
 import sys
@@ -33,6 +35,12 @@ GEMMA = ("--arch gemma3 --layers 7 --hidden 64 --heads 4 --kv-heads 2 --head-dim
 DENSE = [("dense_2", [96, HIDDEN], make_gguf.random_tensor(78, F32, 96 * HIDDEN, 0.2)),  # EmbeddingGemma's, behind the pooling
          ("dense_3", [HIDDEN, 96], make_gguf.random_tensor(79, F32, 96 * HIDDEN, 0.2))]
 TEMPLATE = "<s>judge by {query} this one {document}</s>it is"
+NOMIC_MOE = dict(model_type="nomic_bert", architectures=["NomicBertModel"], activation_function="gelu", n_embd=HIDDEN, n_inner=FFN, n_head=HEADS,
+                 n_positions=512, max_trained_positions=512, layer_norm_epsilon=1e-5, rotary_emb_base=10000.0, rotary_emb_fraction=1.0,
+                 rotary_emb_interleaved=False, rotary_emb_scale_base=None, rotary_scaling_factor=None, scale_attn_weights=True, prenorm=False,
+                 parallel_block=False, causal=False, qkv_proj_bias=True, mlp_fc1_bias=True, mlp_fc2_bias=True, type_vocab_size=1, num_experts=4,
+                 moe_top_k=2, moe_every_n_layers=2, moe_normalize_expert_weights=False, num_shared_experts=0, expert_choice_router=False, ffn_div=1,
+                 moe_impl="megablocks", moe_resid_pdrop=0.0, router_aux_loss_coef=0.1, use_flash_attn=True, fused_bias_fc=True)
 # context, layers; what else is written as it is into config.json
 CASES = {
     "bert": dict(arch="bert", context=512, layers=2, pooling=CLS, types=2,
@@ -44,6 +52,14 @@ CASES = {
                                    n_head=HEADS, n_layer=2, n_positions=2048, max_trained_positions=512, layer_norm_epsilon=1e-5,
                                    rotary_emb_base=1000, rotary_emb_fraction=1.0, rotary_scaling_factor=2, scale_attn_weights=True,
                                    prenorm=False, qkv_proj_bias=False, type_vocab_size=2)),
+    # as llama.cpp's converter writes Nomic Embed 2: without the bias behind the experts; and with it, which the repository has
+    "nomic-bert-moe": dict(arch="nomic-bert-moe", context=512, layers=4, pooling=MEAN, types=1, theta=10000.0, seed=11, experts=4,
+                           config=dict(NOMIC_MOE, n_layer=4)),
+    "nomic-bert-moe-bias": dict(arch="nomic-bert-moe", context=512, layers=3, pooling=MEAN, types=1, theta=10000.0, seed=12, experts=4, sum_bias=True,
+                                config=dict(NOMIC_MOE, n_layer=3)),
+    "jina-bert-v3": dict(arch="jina-bert-v3", context=512, layers=2, pooling=MEAN, types=1, theta=20000.0, seed=13,
+                         config=dict(model_type="jina_embeddings_v3", architectures=["JinaEmbeddingsV3Model"], hidden_act="gelu", type_vocab_size=1,
+                                     pad_token_id=0, rope_parameters={"rope_type": "default", "rope_theta": 20000.0})),
     "modern-bert": dict(arch="modern-bert", context=1024, layers=4, pooling=CLS, bias=False, theta=160000.0, window=64, seed=6,
                         config=dict(model_type="modernbert", architectures=["ModernBertModel"], local_attention=64, norm_eps=1e-5,
                                     global_attn_every_n_layers=3, global_rope_theta=160000.0, local_rope_theta=10000.0, pad_token_id=0,
@@ -73,7 +89,11 @@ NOMIC = {"token_embd": "embeddings.word_embeddings", "token_types": "embeddings.
 MODERN = {"token_embd": "embeddings.tok_embeddings", "token_embd_norm": "embeddings.norm", "attn_norm": "layers.#.attn_norm",
           "attn_qkv": "layers.#.attn.Wqkv", "attn_output": "layers.#.attn.Wo", "ffn_norm": "layers.#.mlp_norm", "ffn_up": "layers.#.mlp.Wi",
           "ffn_down": "layers.#.mlp.Wo", "output_norm": "final_norm", "cls": "head.dense", "norm": "head.norm", "output": "classifier"}
-NAMES = {"bert": BERT, "nomic-bert": NOMIC, "modern-bert": MODERN}
+NOMIC_2 = NOMIC | {"ffn_up": "encoder.layers.#.mlp.fc1", "ffn_gate_inp": "encoder.layers.#.mlp.router.layer",
+                   "ffn_up_exps": "encoder.layers.#.mlp.experts.mlp.w1", "ffn_down_exps": "encoder.layers.#.mlp.experts.mlp.w2",
+                   "ffn_exps_sum": "encoder.layers.#.mlp.experts"}
+JINA = NOMIC | {"attn_qkv": "encoder.layers.#.mixer.Wqkv", "attn_output": "encoder.layers.#.mixer.out_proj", "ffn_up": "encoder.layers.#.mlp.fc1"}
+NAMES = {"nomic-bert-moe": NOMIC_2, "jina-bert-v3": JINA, "bert": BERT, "nomic-bert": NOMIC, "modern-bert": MODERN}
 
 
 class Model:
@@ -101,7 +121,7 @@ class Model:
             self.matrix("cls.output", 1, HIDDEN)
 
     def add(self, name, shape, scale, centre=0.0):
-        n = shape[0] * (shape[1] if len(shape) > 1 else 1)
+        n = math.prod(shape)
         key = ((self.case.get("seed", 1) << 32) + len(self.tensors) + 1) * 0xD1342543DE82EF95 & make_gguf.MASK
         self.tensors.append((name, shape, make_gguf.random_tensor(key, F32, n, scale, centre)))
 
@@ -124,7 +144,15 @@ class Model:
         self.matrix(b + "ffn_up", 2 * FFN, HIDDEN)
         self.matrix(b + "ffn_down", HIDDEN, FFN)
 
-    def layer(self, b, _):
+    def experts(self, b):
+        n = self.case["experts"]
+        self.matrix(b + "ffn_gate_inp", n, HIDDEN, bias=False)
+        self.add(b + "ffn_up_exps.weight", [n, FFN, HIDDEN], (3 / HIDDEN) ** 0.5)
+        self.add(b + "ffn_down_exps.weight", [n, HIDDEN, FFN], (3 / FFN) ** 0.5)
+        if self.case.get("sum_bias"):
+            self.add(b + "ffn_exps_sum.bias", [HIDDEN], 0.5)
+
+    def layer(self, b, i):
         if "attn_qkv" in NAMES[self.case["arch"]]:
             self.matrix(b + "attn_qkv", 3 * HIDDEN, HIDDEN)
         else:
@@ -134,8 +162,11 @@ class Model:
         self.norm(b + "attn_output_norm")
         if self.case.get("gate"):
             self.matrix(b + "ffn_gate", FFN, HIDDEN)
-        self.matrix(b + "ffn_up", FFN, HIDDEN)
-        self.matrix(b + "ffn_down", HIDDEN, FFN)
+        if self.case.get("experts") and i % 2 == 1:
+            self.experts(b)
+        else:
+            self.matrix(b + "ffn_up", FFN, HIDDEN)
+            self.matrix(b + "ffn_down", HIDDEN, FFN)
         self.norm(b + "layer_output_norm")
 
     def write_gguf(self, path):
@@ -148,6 +179,10 @@ class Model:
             w.u32(f"{a}.{key}", value)
         w.f32(f"{a}.attention.layer_norm_epsilon", 1e-5)
         w.bool(f"{a}.attention.causal", False)
+        if "experts" in case:
+            w.u32(f"{a}.expert_count", case["experts"])
+            w.u32(f"{a}.expert_used_count", 2)
+            w.u32(f"{a}.moe_every_n_layers", 2)
         if "window" in case:
             w.u32(f"{a}.attention.sliding_window", case["window"])
             w.u32(f"{a}.attention.sliding_window_pattern", 3)
@@ -172,14 +207,19 @@ class Model:
             theirs, data = names[base.split(".")[-1]].replace("#", layer), b"".join(chunks())
             if base == "position_embd" and self.case.get("skip"):  # RoBERTa counts positions from the one behind pad_token_id
                 data, shape = bytes(len(data) // shape[0]) + data, [shape[0] + 1, shape[1]]
+            if base.endswith("_exps"):  # rows of all experts; those of w2 are columns
+                end, shape = None, [shape[0] * FFN, HIDDEN]
+                data = turned(data, self.case["experts"], HIDDEN, FFN) if "down" in base else data
             prefix = "" if theirs.startswith(("classifier", "head")) else self.case.get("prefix", "")
-            tensors.append((f"{prefix}{theirs}.{end}", F32, shape, data))
+            tensors.append((f"{prefix}{theirs}.{end}" if end else theirs, F32, shape, data))
+        if "experts" in self.case and not self.case.get("sum_bias"):
+            tensors += [(f"encoder.layers.{i}.mlp.experts.bias", F32, [HIDDEN], bytes(4 * HIDDEN)) for i in range(1, self.case["layers"], 2)]
         os.makedirs(folder, exist_ok=True)
         make_folder.write_safetensors(os.path.join(folder, "model.safetensors"), tensors)
         config = dict(hidden_size=HIDDEN, intermediate_size=FFN, num_attention_heads=HEADS, num_hidden_layers=self.case["layers"],
                       vocab_size=VOCAB, max_position_embeddings=self.case["context"] + self.case.get("skip", 0), layer_norm_eps=1e-5,
                       torch_dtype="float32")
-        if self.case["arch"] == "nomic-bert":  # whose keys are GPT-2's
+        if self.case["arch"].startswith("nomic-bert"):  # whose keys are GPT-2's
             config = {key: config[key] for key in ("vocab_size", "torch_dtype")}
         make_folder.write_json(folder, "config.json", config | self.case["config"])
         self.write_sentence_files(folder)
@@ -188,6 +228,12 @@ class Model:
         write_vocabulary(folder)
         if self.case["pooling"] != RANK:
             write_modules(folder, self.case["pooling"], [("2_Normalize", "Normalize")] * self.case.get("normalize", True))
+
+
+def turned(data, matrices, rows, cols):
+    """The columns of each matrix, one after the other."""
+    values, size = array.array("f", data), rows * cols
+    return b"".join(values[m * size + c:(m + 1) * size:cols].tobytes() for m in range(matrices) for c in range(cols))
 
 
 def write_vocabulary(folder):
@@ -294,10 +340,10 @@ def encode(text):
 
 
 def nomic(folder, case):
-    """Hidden states of Nomic Embed 1.5: BERT with rotary positions and SwiGLU."""
+    """Hidden states of Nomic Embed 1.5: BERT with rotary positions and SwiGLU; of 2: with GELU, and experts in every second layer."""
     import torch
     from safetensors.torch import load_file
-    from torch.nn.functional import layer_norm, scaled_dot_product_attention, silu
+    from torch.nn.functional import gelu, layer_norm, scaled_dot_product_attention, silu
 
     w = {k: v.double() for k, v in load_file(os.path.join(folder, "model.safetensors")).items()}
     d = HIDDEN // HEADS
@@ -309,16 +355,30 @@ def nomic(folder, case):
         a, b = x.chunk(2, -1)
         return torch.cat([a * angles.cos() - b * angles.sin(), a * angles.sin() + b * angles.cos()], -1)
 
+    def linear(x, name):
+        return x @ w[name + ".weight"].T + w.get(name + ".bias", 0)
+
+    def experts(x, b):
+        n = case["experts"]
+        w1, w2 = (w[f"{b}mlp.experts.mlp.w{i}"].view(n, FFN, HIDDEN) for i in (1, 2))
+        weights, chosen = torch.topk((x @ w[b + "mlp.router.layer.weight"].T).softmax(-1), 2)
+        rows = [sum(weights[t, k] * gelu(x[t] @ w1[e].T) @ w2[e] for k, e in enumerate(chosen[t])) for t in range(len(x))]
+        return torch.stack(rows) + w[b + "mlp.experts.bias"]
+
+    def feed_forward(x, b, i):
+        if "experts" not in case:
+            return linear(silu(x @ w[b + "mlp.fc12.weight"].T) * (x @ w[b + "mlp.fc11.weight"].T), b + "mlp.fc2")
+        return experts(x, b) if i % 2 == 1 else linear(gelu(linear(x, b + "mlp.fc1")), b + "mlp.fc2")
+
     def hidden(ids):
         x = norm(w["embeddings.word_embeddings.weight"][ids] + w["embeddings.token_type_embeddings.weight"][0], "emb_ln")
         angles = torch.arange(len(ids)).double()[:, None] * case["theta"] ** (-torch.arange(0, d, 2).double() / d)
         for i in range(case["layers"]):
             b = f"encoder.layers.{i}."
-            q, k, v = (x @ w[b + "attn.Wqkv.weight"].T).reshape(len(ids), 3, HEADS, d).permute(1, 2, 0, 3)
+            q, k, v = linear(x, b + "attn.Wqkv").reshape(len(ids), 3, HEADS, d).permute(1, 2, 0, 3)
             o = scaled_dot_product_attention(rotate(q, angles), rotate(k, angles), v).transpose(0, 1).reshape(len(ids), HIDDEN)
-            x = norm(x + o @ w[b + "attn.out_proj.weight"].T, b + "norm1")
-            h = silu(x @ w[b + "mlp.fc12.weight"].T) * (x @ w[b + "mlp.fc11.weight"].T)
-            x = norm(x + h @ w[b + "mlp.fc2.weight"].T, b + "norm2")
+            x = norm(x + linear(o, b + "attn.out_proj"), b + "norm1")
+            x = norm(x + feed_forward(x, b, i), b + "norm2")
         return x
 
     return hidden
@@ -329,11 +389,11 @@ def oracle(folder, case):
     import torch
     import transformers
 
-    if case["arch"] == "nomic-bert":
+    if case["arch"].startswith("nomic-bert"):
         return nomic(folder, case)
     kind = transformers.AutoModelForSequenceClassification if case["pooling"] == RANK else transformers.AutoModel
     model, loading = kind.from_pretrained(folder, attn_implementation="eager", output_loading_info=True)
-    if loading["missing_keys"] not in ([], ["pooler.dense.bias", "pooler.dense.weight"]) or loading["unexpected_keys"]:
+    if sorted(loading["missing_keys"]) not in ([], ["pooler.dense.bias", "pooler.dense.weight"]) or loading["unexpected_keys"]:
         sys.exit(f"weights do not fit: {loading}")
     model = model.double().eval()
     if case["pooling"] == RANK:

@@ -78,6 +78,7 @@ ARCHS = {  # what their files have beside llama's, or instead
 }
 ARCHS.update(qwen2vl=ARCHS["qwen2"], qwen3vl=ARCHS["qwen3"], qwen3vlmoe=ARCHS["qwen3"], chatglm={}, arcee=dict(ffn_gate=False))
 ARCHS["phimoe"] = dict(norm_bias=True, head_bias=True, bias=True, out_bias=True)
+ARCHS["mamba2"] = dict(mix="ssm", alone=True)
 ARCHS["nemotron_h"] = dict(mix="ssm", ffn_gate=False, one_part=True)
 ARCHS["nemotron_h_moe"] = dict(ARCHS["nemotron_h"], select_bias=True)
 ARCHS["qwen35moe"] = dict(ARCHS["qwen35"], shared_gate=True)
@@ -269,18 +270,18 @@ def parse(argv=None):
     a.head_dim = a.head_dim or a.hidden // a.heads
     vars(a).update({"ffn_norm": "ffn_norm", "fused": False, "whole": False, "pre_norms": True, "post_norms": False, "ffn_gate": True,
                     "norm_key": "layer_norm_rms_epsilon", "norm_bias": False, "head_bias": False, "parallel_key": False, "latent": False, "mix": None,
-                    "beside": False, "gate": False, "shared_gate": False, "beta_alpha": False, "one_part": False, "sinks": False, "expert_bias": False, "moe_step": False, "layers_differ": False, "streams": False,
+                    "beside": False, "alone": False, "gate": False, "shared_gate": False, "beta_alpha": False, "one_part": False, "sinks": False, "expert_bias": False, "moe_step": False, "layers_differ": False, "streams": False,
                     "out_norm": "output_norm", **ARCHS[a.arch]})
     a.state_heads, a.state_groups, a.state_rows, a.state_columns = map(int, a.states.split(","))
     pairs = (a.rope_dim or a.head_dim) // 2
     thirds = [(pairs + 2 - i) // 3 for i in range(3)] if a.mix == "delta" and not a.beta_alpha else None
     a.sections = [int(n) for n in a.sections.split(",")] if a.sections else thirds
     a.layers = len(a.pattern) if a.one_part else a.layers
-    a.attends = [not a.mix or a.beside or i % a.attention == a.attention - 1 for i in range(a.layers)]
+    a.attends = [not a.alone and (not a.mix or a.beside or i % a.attention == a.attention - 1) for i in range(a.layers)]
     a.windowed = [a.layers_differ and i % a.window_pattern != a.window_pattern - 1 for i in range(a.layers)]
     a.slides = [i % (a.window_pattern or 5) != (a.window_pattern or 5) - 1 for i in range(a.layers)]  # of gemma3n
     a.recurrent = [a.mix and (a.beside or not attends) for attends in a.attends]
-    a.has_ffn = [True] * a.layers
+    a.has_ffn = [not a.alone] * a.layers
     if a.one_part:
         a.recurrent, a.attends, a.has_ffn = ([part == kind for part in a.pattern] for kind in "M*-")
     for each, last in ((a.attends, True), (a.windowed, False), (a.slides, False), (a.recurrent, False), (a.has_ffn, True)):
@@ -399,15 +400,17 @@ def main(argv=None, w=None):
     if a.one_part:
         w.i32s(f"{a.arch}.feed_forward_length", [(a.expert_ffn or a.ffn) * has for has in a.has_ffn])
     elif a.arch != "qwen35moe" and not a.layers_differ:  # where all layers have experts
-        w.u32(f"{a.arch}.feed_forward_length", a.ffn)
-    w.u32(f"{a.arch}.attention.head_count", a.heads)
+        w.u32(f"{a.arch}.feed_forward_length", a.ffn * (not a.alone))
+    w.u32(f"{a.arch}.attention.head_count", a.heads * (not a.alone))
     if a.latent:
         latent_keys(w, a)
     elif a.mix == "conv":
         w.i32s(f"{a.arch}.attention.head_count_kv", [a.kv_heads if attends else 0 for attends in a.attends])
         w.u32(f"{a.arch}.shortconv.l_cache", a.taps)
     elif a.mix:
-        if a.mix == "ssm" and not a.beside:
+        if a.alone:
+            pass
+        elif a.mix == "ssm" and not a.beside:
             w.i32s(f"{a.arch}.attention.head_count_kv", [a.kv_heads if attends else 0 for attends in a.attends])
         else:
             w.u32(f"{a.arch}.attention.head_count_kv", a.kv_heads)
@@ -424,7 +427,7 @@ def main(argv=None, w=None):
         stream_keys(w, a)
     else:
         w.u32(f"{a.arch}.attention.head_count_kv", a.kv_heads)
-    if not a.latent:
+    if not a.latent and not a.alone:
         w.u32(f"{a.arch}.attention.key_length", d)
         w.u32(f"{a.arch}.attention.value_length", d)
     w.f32(f"{a.arch}.attention.{a.norm_key}", 1e-5)
@@ -432,8 +435,9 @@ def main(argv=None, w=None):
         w.f32(f"{a.arch}.attention.layer_norm_epsilon", 1e-5)
     if a.parallel_key:
         w.bool(f"{a.arch}.use_parallel_residual", a.parallel)
-    w.u32(f"{a.arch}.rope.dimension_count", a.rope_dim or d)
-    w.f32(f"{a.arch}.rope.freq_base", a.rope_base)
+    if not a.alone:
+        w.u32(f"{a.arch}.rope.dimension_count", a.rope_dim or d)
+        w.f32(f"{a.arch}.rope.freq_base", a.rope_base)
     if a.sections:
         w.i32s(f"{a.arch}.rope.dimension_sections", a.sections + [0])
     elif a.arch in ("qwen2vl", "qwen3vl", "qwen3vlmoe"):  # M-RoPE

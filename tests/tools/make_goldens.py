@@ -152,6 +152,8 @@ CASES = {
     "granitehybrid": ("--arch granitehybrid --layers 4 --taps 4 --states 8,1,16,16 --no-tied --f32 attention.scale=0.2 "
                       "--f32 embedding_scale=2 --f32 residual_scale=0.4 --f32 logit_scale=2", "conv"),
     "falcon-h1": ("--arch falcon-h1 --layers 2 --taps 4 --states 4,2,16,16 --no-tied", "conv"),
+    "mamba2": ("--arch mamba2 --layers 3 --taps 4 --states 8,2,16,16 --no-tied", "conv"),
+    "mamba2-tied": ("--arch mamba2 --layers 2 --states 4,1,24,32", "conv"),
     "nemotron_h": ("--arch nemotron_h --pattern M-M*-MM- --taps 4 --states 8,2,16,16 --head-dim 24 --no-tied", "conv"),
     "nemotron_h_moe": ("--arch nemotron_h_moe --pattern M-*M- --taps 4 --states 4,2,16,16 --no-tied --experts 8 --top-k 3 --expert-ffn 48 "
                        "--shared-ffn 96 --f32 expert_weights_scale=2.5", "select_bias"),
@@ -253,6 +255,8 @@ def configuration(a, off):
         return gemma4_model(a, more, off).double().eval()
     if a.arch == "gemma3n":
         return gemma3n_model(a, more, off).double().eval()
+    if a.alone:
+        return mamba2_model(a).double().eval()
     if a.rope == "longrope":
         short, far = make_gguf.long_factors(a)
         common["original_max_position_embeddings"] = a.rope_original
@@ -516,6 +520,15 @@ def delta_net(a, t, off):
             "norm.weight": t["ssm_norm"], "out_proj.weight": by_group(t["ssm_out"].T, columns).T}
 
 
+def mamba2_model(a):
+    import transformers as tf
+
+    return tf.Mamba2ForCausalLM(tf.Mamba2Config(
+        vocab_size=a.vocab, hidden_size=a.hidden, num_hidden_layers=a.layers, num_heads=a.state_heads, head_dim=a.state_columns, n_groups=a.state_groups,
+        state_size=a.state_rows, conv_kernel=a.taps, expand=a.state_heads * a.state_columns // a.hidden, layer_norm_epsilon=1e-5, chunk_size=64,
+        tie_word_embeddings=a.tied, use_bias=False, use_conv_bias=True))
+
+
 def layer_norm_model(a, common, layer_types, scale, off):
     """The model of a family whose norms are LayerNorm; None: another family."""
     import transformers as tf
@@ -556,6 +569,8 @@ RENAMED = {"starcoder2": {"ffn_up": "mlp.c_fc", "ffn_down": "mlp.c_proj"},
                           "ssm_conv1d": "mixer.conv1d", "ssm_dt": "mixer.dt_bias", "ssm_a": "mixer.A_log", "ssm_d": "mixer.D",
                           "ssm_norm": "mixer.norm", "ssm_out": "mixer.out_proj", "token_embd": "model.embeddings", "output_norm": "model.norm_f"}}
 RENAMED["nemotron_h_moe"] = RENAMED["nemotron_h"]
+RENAMED["mamba2"] = RENAMED["nemotron_h"]
+PREFIXES = {"gptneox": "gpt_neox.", "mamba2": "backbone."}  # if not model.
 
 
 def latent_model(a, common, more, off):
@@ -802,7 +817,7 @@ def load(a, path, off):
         if a.arch == "stablelm" and base in ("attn_q_norm", "attn_k_norm"):
             state.update({f"{name}.norms.{h}.weight": torch.from_numpy(x[h].copy()) for h in range(len(x))})
             continue
-        state[f"{name.replace('model.', 'gpt_neox.') if a.arch == 'gptneox' else name}.{end}".rstrip(".")] = torch.from_numpy(x.copy())
+        state[f"{name.replace('model.', PREFIXES.get(a.arch, 'model.'))}.{end}".rstrip(".")] = torch.from_numpy(x.copy())
     join_granite(state)
     join_experts(a, state)
     for layer, tensors in mixed.items():

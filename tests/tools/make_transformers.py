@@ -88,6 +88,7 @@ def wrapped(kind, text, vision=None, **more):
     ids = {f"{name}_token_{end}": 300 + i for i, name in enumerate(("image", "video", "vision_start", "vision_end", "boi", "eoi")) for end in ("id", "index")}
     return {"text_config": text, "vision_config": vision or more, "tie_word_embeddings": False, "whole": True, **ids, **(more if vision else {})}
 
+PURE = dict(intermediate_size=ABSENT, num_attention_heads=ABSENT, num_key_value_heads=ABSENT, max_position_embeddings=ABSENT)  # no attention
 
 # name: (model_type, arguments beside BASE)
 CASES = {
@@ -169,6 +170,8 @@ CASES = {
     "falcon_h1-norm": ("falcon_h1", dict(mamba_d_ssm=96, mamba_n_heads=6, mamba_d_head=16, mamba_n_groups=2, mamba_d_state=16, mamba_rms_norm=True, mamba_norm_before_gate=False, projectors_bias=False)),
     "nemotron_h": ("nemotron_h", dict(hybrid_override_pattern="M-M*-", head_dim=20, mamba_num_heads=6, mamba_head_dim=16, n_groups=2, ssm_state_size=16, num_hidden_layers=5)),
     "nemotron_h-moe": ("nemotron_h", dict(layers_block_type=["mamba", "moe", "attention", "moe"], head_dim=20, mamba_num_heads=6, mamba_head_dim=16, n_groups=2, ssm_state_size=16, n_routed_experts=6, num_experts_per_tok=2, moe_intermediate_size=44, moe_shared_expert_intermediate_size=52, n_shared_experts=1)),
+    "mamba2": ("mamba2", dict(PURE, num_heads=9, head_dim=16, n_groups=3, state_size=16)),
+    "mamba2-tied": ("mamba2", dict(PURE, num_heads=3, head_dim=48, n_groups=1, state_size=20, conv_kernel=3, use_conv_bias=False, tie_word_embeddings=True, layer_norm_epsilon=1e-3)),
     "qwen3_next": ("qwen3_next", dict(EXPERTS, shared_expert_intermediate_size=52, head_dim=24, linear_num_key_heads=2, linear_num_value_heads=6, linear_key_head_dim=12, linear_value_head_dim=16, layer_types=[LINEAR, ALL, LINEAR], norm_topk_prob=True)),
     "qwen3_next-steps": ("qwen3_next", dict(EXPERTS, shared_expert_intermediate_size=52, head_dim=24, linear_num_key_heads=2, linear_num_value_heads=6, linear_key_head_dim=12, linear_value_head_dim=16, layer_types=[LINEAR, ALL, LINEAR], norm_topk_prob=False, mlp_only_layers=[1], partial_rotary_factor=0.5)),
     "qwen3_5": ("qwen3_5_text", dict(head_dim=24, linear_num_key_heads=2, linear_num_value_heads=6, linear_key_head_dim=12, linear_value_head_dim=16, layer_types=[LINEAR, ALL, LINEAR])),
@@ -219,6 +222,7 @@ ENCODERS = {  # whose hidden states are averaged
     "gemma3-both": ("gemma3_text", dict(GEMMA3, use_bidirectional_attention=True, **by_type())),
     "eurobert": ("eurobert", dict(rms_norm_eps=1e-3)),
     "gte": ("gte", dict(num_key_value_heads=6)),
+    "jina_embeddings_v3": ("jina_embeddings_v3", dict(num_key_value_heads=6, layer_norm_eps=1e-4)),
 }
 
 

@@ -63,6 +63,7 @@ TEST(test_config) {
 #define PARTS(letters)                                                                                       \
     ", \"mamba_num_heads\": 2, \"n_groups\": 2, \"ssm_state_size\": 4, \"mamba_head_dim\": 4, "              \
     "\"conv_kernel\": 3, \"hybrid_override_pattern\": " letters
+#define NOMIC_MOE ", \"num_experts\": 2, \"moe_top_k\": 1, \"moe_every_n_layers\": "
 #define OTHER(type, more) "config.json", "{\"model_type\": \"" type "\", " SIZES more "}"
     static const struct change changes[] = {
         {LLAMA("\"use_cache\": true"), NULL},
@@ -186,6 +187,12 @@ TEST(test_config) {
         {OTHER("minicpm3", ", \"scale_emb\": 10"), "scale_emb at byte 228 is 10, expected 12"},
         {OTHER("minicpm3", ", \"qk_nope_head_dim\": 4"), "key qk_rope_head_dim is missing"},
         {OTHER("nomic_bert", ", \"activation_function\": \"gelu\""), "expected swiglu"},
+        {OTHER("nomic_bert", NOMIC_MOE "2, \"moe_normalize_expert_weights\": 1.0"),
+         "moe_normalize_expert_weights at byte"},
+        {OTHER("nomic_bert", NOMIC_MOE "2, \"num_shared_experts\": 1"), "num_shared_experts at byte"},
+        {OTHER("mamba2", ""), "tensor backbone.layers.0.mixer.in_proj.weight is missing"},
+        {OTHER("mamba2", ", \"use_bias\": true"), "use_bias at byte"},
+        {OTHER("mamba2", ", \"time_step_limit\": [0.0, 1.0]"), "time_step_limit at byte"},
         {OTHER("nomic_bert", ", \"n_layer\": 3.5"), "is not part of model_type"}, // num_hidden_layers says it
         {OTHER("gemma3_text", ", \"use_bidirectional_attention\": 3"), "does not know how"},
         {OTHER("nemotron_h", PARTS("\"-\"")), "for every layer"},

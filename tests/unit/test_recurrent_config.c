@@ -70,6 +70,44 @@ static const struct family granite = {
      FAMILY_FFN(ALL)},
 };
 
+// Nothing but recurrent layers
+static const struct family mamba2 = {
+    "mamba2",
+    "output_norm.weight",
+    {FAMILY_STATES},
+    {0},
+    0,
+    {0},
+    {{ALL, "attn_norm.weight", 0, D},
+     {ALL, "ssm_in.weight", 82, D},
+     {ALL, "ssm_conv1d.weight", 48, 4},
+     {ALL, "ssm_conv1d.bias", 0, 48},
+     {ALL, "ssm_a", 2, 1},
+     {ALL, "ssm_dt.bias", 0, 2},
+     {ALL, "ssm_d", 2, 1},
+     {ALL, "ssm_norm.weight", 1, 32},
+     {ALL, "ssm_out.weight", D, 32}},
+};
+
+TEST(test_mamba2) {
+    struct model_config c;
+    read_ok(&mamba2, &(struct change){.key = "attention.head_count", .value = 0}, &c);
+    assert_true(c.num_mix == 1 && c.mix[0].kind == MIX_SSM && c.ffn[0].hidden == 0 && c.num_attn == 1);
+    for (int l = 0; l < L; l++)
+        assert_true(!model_attn(&c, l) && model_mix(&c, l) && c.layers[l].state_layer == l);
+    // One page has all that a sequence keeps
+    assert_true(c.kv_layers == 0 && c.state_layers == L && c.num_groups == 1 && c.groups[0].kind == KV_STATE);
+    static const struct refusal cases[] = {
+        {{.no_key = "ssm.inner_size"}, "key mamba2.ssm.inner_size is missing"},
+        {{.no_tensor = "blk.3.ssm_out.weight"}, "tensor blk.3.ssm_out.weight is missing"},
+        {{.extra = "blk.0.attn_q.weight"}, "tensor blk.0.attn_q.weight is not part of architecture mamba2"},
+        {{.extra = "blk.0.ffn_norm.weight"},
+         "tensor blk.0.ffn_norm.weight is not part of architecture mamba2"},
+        {{.key = "expert_count", .value = 2}, "experts are not supported yet in architecture mamba2"},
+    };
+    expect_refused(&mamba2, cases, sizeof cases / sizeof *cases);
+}
+
 TEST(test_lfm2) {
     struct model_config c;
     read_ok(&lfm2, &(struct change){0}, &c);

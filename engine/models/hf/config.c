@@ -18,6 +18,8 @@ static void find_variant(struct hf_reader *r) {
     int64_t n = 0;
     if (!experts)
         experts = jdoc_get(r->j, r->text, "n_routed_experts");
+    if (!experts)
+        experts = jdoc_get(r->j, r->text, "moe_every_n_layers");
     bool some = jdoc_integer(r->j, experts, &n) && n > 0;
     if (f->of_experts && (hf_count_parts(r, &some) > 0 || some) && some)
         r->c->family = f->of_experts;

@@ -246,6 +246,11 @@ static bool read_mix(struct hf_reader *r, const struct arch *a) {
     bool any = false;
     if (!recurrent || !heads)
         return false;
+    if (a->mix_alone) { // as llama.cpp wants it said
+        hf_add_int(r, "attention.head_count", 0, "model_type");
+        hf_add_int(r, "feed_forward_length", 0, "model_type");
+        return read_states(r, a->mix);
+    }
     if (a->traits & TRAIT_ONE_PART)
         return read_parts(r, recurrent, heads) && read_states(r, a->mix);
     if (!a->mix_beside && !read_recurrent(r, kinds[a->mix], recurrent, &any))
@@ -532,5 +537,6 @@ bool hf_read_layers(struct hf_reader *r) {
            (!has_key(r, "expert_selection_fn") || read_cohere_experts(r)) &&
            (!has_key(r, "activation_sparsity_pattern") || read_sparsity(r)) &&
            (!has_key(r, "num_shared_expert") || read_hunyuan_experts(r)) &&
-           (!has_key(r, "moe_layer_end_index") || check_last_expert_layer(r));
+           (!has_key(r, "moe_layer_end_index") || check_last_expert_layer(r)) &&
+           (!has_key(r, "moe_every_n_layers") || hf_read_size(r, "num_experts", false, &c->experts));
 }

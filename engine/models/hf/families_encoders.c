@@ -72,10 +72,33 @@ static const struct hf_name gte_names[] = {
     {"mlp_ln", .ours = "layer_output_norm"},
     END,
 };
+static const struct hf_name nomic_moe_names[] = {
+    {"attn.Wqkv", .ours = "attn_qkv"},
+    {"attn.out_proj", .ours = "attn_output"},
+    {"norm1", .ours = "attn_output_norm"},
+    {"mlp.fc1", .ours = "ffn_up"},
+    {"mlp.fc2", .ours = "ffn_down"},
+    {"mlp.router.layer", .ours = "ffn_gate_inp"},
+    {"mlp.experts.mlp.w1", .ours = "ffn_up_exps", .form = FORM_EXPERTS},
+    {"mlp.experts.mlp.w2", .ours = "ffn_down_exps", .form = FORM_EXPERTS, .turned = true},
+    {"mlp.experts.bias", .ours = "ffn_exps_sum", .end = ".bias"},
+    {"norm2", .ours = "layer_output_norm"},
+    END,
+};
+static const struct hf_name jina3_names[] = {
+    {"mixer.Wqkv", .ours = "attn_qkv"},
+    {"mixer.out_proj", .ours = "attn_output"},
+    {"norm1", .ours = "attn_output_norm"},
+    {"mlp.fc1", .ours = "ffn_up"},
+    {"mlp.fc2", .ours = "ffn_down"},
+    {"norm2", .ours = "layer_output_norm"},
+    END,
+};
 static const struct hf_name nomic_whole[] = {
     {"model.embeddings.word_embeddings", .ours = "token_embd"},
     {"model.embeddings.token_type_embeddings", .ours = "token_types"},
     {"model.emb_ln", .ours = "token_embd_norm"},
+    {"model.pooler.dense", .ours = ""}, // Jina's, which is not used
     END,
 };
 
@@ -95,6 +118,29 @@ static const struct hf_key nomic_keys[] = {
     {"activation_function", "swiglu", HF_ONLY},
     {"scale_attn_weights", "true", HF_ONLY},
     {"rotary_scaling_factor", NULL, HF_INT}, // behind max_trained_positions
+    {"rotary_emb_base", NULL, HF_INT},
+    {"qkv_proj_bias", NULL, HF_INT},
+    {"mlp_fc1_bias", NULL, HF_INT},
+    {"mlp_fc2_bias", NULL, HF_INT},
+    {"fused_bias_fc", NULL, HF_INT},
+    {"use_flash_attn", NULL, HF_INT},
+    {NULL, NULL, HF_INT},
+};
+static const struct hf_key nomic_moe_keys[] = {
+    {"layer_norm_epsilon", LAYER_NORM},
+    {"activation_function", "gelu", HF_ONLY},
+    {"scale_attn_weights", "true", HF_ONLY},
+    {"num_experts", "expert_count", HF_INT},
+    {"moe_top_k", "expert_used_count", HF_INT},
+    {"moe_every_n_layers", "moe_every_n_layers", HF_INT},
+    {"moe_normalize_expert_weights", "false", HF_ONLY},
+    {"num_shared_experts", "0", HF_ONLY},
+    {"expert_choice_router", "false", HF_ONLY},
+    {"ffn_div", "1", HF_ONLY},
+    {"moe_impl", NULL, HF_INT},
+    {"moe_resid_pdrop", NULL, HF_FLOAT},
+    {"router_aux_loss_coef", NULL, HF_FLOAT},
+    {"rotary_scaling_factor", "null", HF_ONLY},
     {"rotary_emb_base", NULL, HF_INT},
     {"qkv_proj_bias", NULL, HF_INT},
     {"mlp_fc1_bias", NULL, HF_INT},
@@ -146,6 +192,17 @@ static const struct hf_alias modern_aliases[] = {
 
 #define BERT                                                                                                 \
     .act = "gelu", .layers = "encoder.layer.", .names = bert_names, .whole = bert_whole, .keys = bert_keys
+static const struct hf_family nomic_moe = {"nomic_bert",
+                                           "nomic-bert-moe",
+                                           .act = "gelu",
+                                           .prefix = "bert.",
+                                           .layers = "encoder.layers.",
+                                           .names = nomic_moe_names,
+                                           .whole = nomic_whole,
+                                           .keys = nomic_moe_keys,
+                                           .aliases = nomic_aliases,
+                                           .defaults =
+                                               "{\"layer_norm_epsilon\": 1e-5, \"rope_theta\": 1000}"};
 const struct hf_family hf_encoder_families[] = {
     {"bert", "bert", .prefix = "bert.", BERT, .defaults = "{\"layer_norm_eps\": 1e-12}"},
     {"roberta", "bert", .prefix = "roberta.", .positions_behind_pad = true, BERT,
@@ -154,7 +211,10 @@ const struct hf_family hf_encoder_families[] = {
      .defaults = "{\"layer_norm_eps\": 1e-12, \"pad_token_id\": 1}"},
     {"nomic_bert", "nomic-bert", .prefix = "bert.", .layers = "encoder.layers.", .names = nomic_names,
      .whole = nomic_whole, .keys = nomic_keys, .aliases = nomic_aliases,
-     .defaults = "{\"layer_norm_epsilon\": 1e-5, \"rope_theta\": 1000}"},
+     .defaults = "{\"layer_norm_epsilon\": 1e-5, \"rope_theta\": 1000}", .of_experts = &nomic_moe},
+    {"jina_embeddings_v3", "jina-bert-v3", .act = "gelu", .prefix = "roberta.", .layers = "encoder.layers.",
+     .names = jina3_names, .whole = nomic_whole, .keys = gte_keys,
+     .defaults = "{\"layer_norm_eps\": 1e-5, \"rope_theta\": 20000}"},
     {"gte", "nomic-bert", .act = "gelu", .layers = "encoder.layer.", .names = gte_names, .whole = bert_whole,
      .keys = gte_keys, .defaults = "{\"layer_norm_eps\": 1e-12, \"rope_theta\": 160000}"},
     {"eurobert", "eurobert", .keys = eurobert_keys},

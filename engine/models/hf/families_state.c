@@ -306,6 +306,29 @@ static const struct hf_alias nemotron_h_aliases[] = {
     {"mamba_expand", "expand"},          {NULL, NULL},
 };
 
+static const struct hf_key mamba2_keys[] = {
+    MAMBA_KEYS,
+    {"num_attention_heads", NULL, HF_INT}, // of defaults
+    {"intermediate_size", NULL, HF_INT},
+    {"use_bias", "false", HF_ONLY},
+    {"rms_norm", "true", HF_ONLY},
+    {"norm_before_gate", "false", HF_ONLY},
+    {"use_conv_bias", NULL, HF_INT},
+    {"rescale_prenorm_residual", NULL, HF_INT},
+    {"residual_in_fp32", NULL, HF_INT},
+    {NULL, NULL, HF_INT},
+};
+static const struct hf_alias mamba2_aliases[] = {
+    {"rms_norm_eps", "layer_norm_epsilon"},
+    {"mamba_n_heads", "num_heads"},
+    {"mamba_d_head", "head_dim"},
+    {"mamba_n_groups", "n_groups"},
+    {"mamba_d_state", "state_size"},
+    {"mamba_d_conv", "conv_kernel"},
+    {"mamba_expand", "expand"},
+    {NULL, NULL},
+};
+
 // ---- families
 
 static const struct hf_family granite_hybrid_moe = {"granitemoehybrid",
@@ -325,6 +348,13 @@ static const struct hf_family nemotron_h_moe = {"nemotron_h",
 const struct hf_family hf_state_families[] = {
     {"granitemoehybrid", "granitehybrid", .adjacent = true, .names = granite_hybrid_names,
      .keys = granite_hybrid_keys, .defaults = "{" GRANITE_DEFAULTS "}", .of_experts = &granite_hybrid_moe},
+    // A context of 2^20, as llama.cpp's converter has it: nothing bounds it
+    {"mamba2", "mamba2", .prefix = "backbone.", .names = nemotron_h_names, .whole = nemotron_h_whole,
+     .keys = mamba2_keys, .aliases = mamba2_aliases,
+     .defaults =
+         "{\"max_position_embeddings\": 1048576, \"num_attention_heads\": 1, \"intermediate_size\": 1, "
+         "\"rms_norm_eps\": 1e-5, \"mamba_d_state\": 128, \"mamba_d_conv\": 4, \"mamba_n_groups\": 8, "
+         "\"mamba_n_heads\": 128, \"mamba_d_head\": 64}"},
     {"falcon_h1", "falcon-h1", .names = falcon_h1_names, .whole = falcon_h1_whole, .keys = falcon_h1_keys,
      .defaults = "{\"rope_theta\": 100000}"},
     {"lfm2", "lfm2", .names = lfm2_names, .whole = lfm2_whole, .keys = lfm2_keys,

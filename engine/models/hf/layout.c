@@ -121,10 +121,16 @@ static bool check_rows(const struct tensor_maker *d, const struct placed *p, int
     return false;
 }
 
-// A tensor's shape, without dimensions of 1 where ours has none.
-static struct st_tensor flat_tensor(const struct placed *p) {
+// A tensor's shape, without dimensions of 1 where ours has none, or with one of experts.
+static struct st_tensor flat_tensor(const struct hf_config *c, const struct placed *p) {
     struct st_tensor s = *p->source->tensor;
     int n = 0;
+    if (p->name->form == FORM_EXPERTS && s.ndim == 2 && c->experts > 0 && s.shape[0] % c->experts == 0) {
+        s.ndim = 3; // else refused as a shape that is not expected
+        s.shape[2] = s.shape[1];
+        s.shape[1] = s.shape[0] / c->experts;
+        s.shape[0] = c->experts;
+    }
     if (p->name->form != FORM_FLAT)
         return s;
     for (int i = 0; i < s.ndim; i++)
@@ -155,7 +161,7 @@ static void turn_matrix(struct st_tensor *s) {
 
 // Shapes that the elements have in other words.
 static void reshape(const struct hf_config *c, enum hf_form form, struct tensor *t) {
-    if (t->ndim != 1 || form == FORM_SAME || form == FORM_FLAT)
+    if (t->ndim != 1 || form == FORM_SAME || form == FORM_FLAT || form == FORM_EXPERTS)
         return;
     int64_t groups = form == FORM_COLUMN ? t->shape[0] : c->state_groups;
     if (groups < 1 || t->shape[0] % groups)
@@ -211,7 +217,7 @@ static bool make_tensor(struct tensor_maker *d, const struct placed *p, int num,
         return err_set(err, STATUS_NOMEM, "%s: out of memory for tensors", d->file->name), false;
     for (int i = 0; i < num; i++)
         sources[i] = p[i].source;
-    struct st_tensor flat = flat_tensor(p);
+    struct st_tensor flat = flat_tensor(c, p);
     *recipe = (struct hf_recipe){.sources = sources, .num = num};
     struct hf_quant *q = &recipe->quant;
     if (!hf_quantized_make(d->shards, c, d->keys, sources, num, &flat, q, d->file, err))

@@ -29,9 +29,10 @@ enum hf_rows { // which rows of a tensor become ours, and in which order
 
 enum hf_form { // which shape ours has
     FORM_SAME,
-    FORM_FLAT,   // without dimensions of 1
-    FORM_COLUMN, // a vector as a matrix of one column
-    FORM_GROUPS, // a vector as a matrix of a row for each group of recurrent layers
+    FORM_FLAT,    // without dimensions of 1
+    FORM_COLUMN,  // a vector as a matrix of one column
+    FORM_GROUPS,  // a vector as a matrix of a row for each group of recurrent layers
+    FORM_EXPERTS, // rows of all experts as a matrix for each
 };
 
 enum hf_factor { // of Falcon-H1's configuration, by which weights are multiplied

@@ -159,6 +159,8 @@ bool hf_sentence_read(struct hf_files *d, const struct jdoc *config, const struc
     const struct jdoc_value *list = jdoc_get(config, config->values, "architectures"),
                             *kind = jdoc_first(config, list),
                             *pooling = jdoc_get(config, config->values, "classifier_pooling");
+    if (strcmp(c->arch, "jina-bert-v3") == 0)
+        log_msg(LOG_WARN, "%s: vectors are those of the model without its adapters for tasks", config->name);
     if (kind && kind->type == JDOC_STRING &&
         ends_with(jdoc_text(config, kind), "ForSequenceClassification")) {
         hf_int(keys, hf_text(keys, "%s.pooling_type", c->arch), POOLING_RANK, "architectures");

@@ -28,6 +28,7 @@ struct hf_config {
     bool ungrouped;         // keys of groups of experts mean nothing
     bool tied, more_layers; // behind the model's own, of speculation: the first may draft, others are skipped
     int64_t rope_dim;       // of latent attention; 0: heads are the same for keys and values
+    int64_t experts;        // among which FORM_EXPERTS divides rows; 0: none
     int64_t state_heads, state_groups, state_rows, state_columns; // of recurrent layers
     float factors[NUM_FACTORS], state_factors[HF_STATE_PARTS];    // of weights
     struct hf_quantization quantization;

@@ -9,7 +9,7 @@ enum wire_type { WIRE_VARINT = 0, WIRE_64 = 1, WIRE_BYTES = 2, WIRE_32 = 5 };
 
 // ---- messages
 
-struct message { // what is left of it
+struct message { // the rest of one
     const unsigned char *at, *end;
     bool bad; // it ends inside a field, or has one of a kind that does not exist
 };

@@ -21,7 +21,8 @@ static int first_expert_layer(const struct config_reader *r) {
 }
 
 bool config_has_ffn(const struct config_reader *r, int layer) {
-    return !r->arch->mix_alone && (r->arch->traits & TRAIT_ONE_PART ? r->ffn_alone[layer] : !r->no_ffn[layer]);
+    return !r->arch->mix_alone &&
+           (r->arch->traits & TRAIT_ONE_PART ? r->ffn_alone[layer] : !r->no_ffn[layer]);
 }
 
 // The size of a feed-forward; of layers that are one alone, or have none, that of each layer or 0.
@@ -126,7 +127,8 @@ bool config_experts(struct config_reader *r) {
         (config_given(r, H_EXPERT_SCALE) && !config_read(r, H_EXPERT_SCALE)) ||
         !config_read(r, H_EXPERT_GATING) || !config_read(r, H_EXPERT_GROUPS) ||
         !config_read(r, H_EXPERT_TOP_GROUPS) || !config_read(r, H_DENSE_LAYERS) ||
-        !config_read(r, H_EXPERT_STEP) || !config_read(r, H_EXPERT_EVERY) || !config_read(r, H_EXPERT_LATENT) ||
+        !config_read(r, H_EXPERT_STEP) || !config_read(r, H_EXPERT_EVERY) ||
+        !config_read(r, H_EXPERT_LATENT) ||
         !config_flags(r, "quire.expert_layers", r->expert_layer, &r->lists_experts))
         return false;
     while (a->by_tensors && !config_find(r, H_DENSE_LAYERS) && r->h.dense_layers < r->h.layers &&

@@ -30,7 +30,7 @@ static void load(struct loaded *l, const char *path, const struct backend_ops *o
     l->in.ops = ops;
     l->in.block_size = 16;
     l->in.dev = ops->open(NULL, &config, &err);
-    struct weights_target one = {{.whole = &l->in.model.config, .world = 1}, &l->in.model, l->in.dev};
+    struct weights_target one = {{.whole = &l->in.model.config, .world = 1}, &l->in.model, l->in.dev, NULL};
     if (!l->in.dev || weights_load(&one, 1, l->gguf, DTYPE_COUNT, ops, NULL, NULL, &err) != STATUS_OK)
         fail_msg("%s", err.msg);
     l->in.limits = (struct step_limits){.max_tokens = MAX_TOKENS,
@@ -127,7 +127,7 @@ static void check_stages(const char *path, const int32_t *tokens, int n) {
         in->limits = one.in.limits;
         if (!(in->dev = in->ops->open(NULL, &config, &err)))
             fail_msg("%s", err.msg);
-        targets[i] = (struct weights_target){s, &in->model, in->dev};
+        targets[i] = (struct weights_target){s, &in->model, in->dev, NULL};
     }
     if (weights_load(targets, 2, one.gguf, DTYPE_COUNT, &backend_cuda, NULL, NULL, &err) != STATUS_OK)
         fail_msg("%s", err.msg);

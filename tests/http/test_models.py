@@ -270,7 +270,7 @@ def test_page():
     lines += textwrap.wrap(
         "*ref*, *cpu*: log-probabilities of 89 tokens within 1e-4 of transformers', and 16 greedy tokens. *folder*: so from a Hugging Face folder; – : none is read. *llama.cpp*: its own are within "
         "1e-4 of transformers', on the same file (tests/tools/beside_llama_cpp.py); – : it was not compared, or cannot read the file. "
-        "*tp*, *pp*, *prefix*, *preemption*: two ranks, two stages, a cached prompt, a preempted request give the same bits as one alone; – : a model of windows alone, which preempts nobody. Encoders: elements of "
+        "*tp*, *pp*, *prefix*, *preemption*: two ranks, two stages, a cached prompt, a preempted request give the same bits as one alone; – : a model of windows or states alone, which preempts nobody. Encoders: elements of "
         "normalised vectors within 1e-5.", 130)  # fmt: skip
     lines += ["", "## Folders", "", *textwrap.wrap(FOLDERS, 130), "", *folder_rows()]
     text = "\n".join(lines) + "\n"

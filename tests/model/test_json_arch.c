@@ -13,7 +13,7 @@
 #define QUIRE_GOLDEN_MODELS "" // no Python when the build was configured
 #endif
 
-enum { MAX_CASES = 256, NUM_CASES = 135, NUM_FOLDERS = 109, MAX_PROMPT = 128 };
+enum { MAX_CASES = 256, NUM_CASES = 137, NUM_FOLDERS = 109, MAX_PROMPT = 128 };
 
 struct golden {
     char name[64], model[4096];

@@ -22,6 +22,7 @@ enum {
     MODEL_MAX_SPECS = 8,
     MODEL_MAX_FFNS = 32,
     MODEL_MAX_ROPES = 4,
+    MODEL_NO_HEAD_DIM = 2, // head_dim of the one spec of a model without attention
     ALTUP_STREAMS = 4
 };
 

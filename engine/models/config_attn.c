@@ -145,7 +145,7 @@ static bool read_heads(struct config_reader *r) {
 // Of a model without attention, which keeps one spec all the same, that any number of ranks can share.
 static bool read_no_heads(struct config_reader *r) {
     r->h.attn.heads = r->h.attn.kv_heads = 8;
-    r->h.attn.head_dim = r->h.value_dim = 2;
+    r->h.attn.head_dim = r->h.value_dim = MODEL_NO_HEAD_DIM;
     memset(r->recurrent, true, (size_t)r->h.layers);
     return config_read(r, H_NORM_EPS);
 }

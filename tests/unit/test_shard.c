@@ -15,7 +15,8 @@ static const struct model_config config = {
     .attn = {{.heads = 8, .kv_heads = 2, .head_dim = 32, .qkv_bias = true, .out_bias = true}},
     .num_ffn = 1,
     .ffn = {{.hidden = 352}},
-    .num_groups = 1};
+    .num_groups = 1,
+    .kv_layers = 1};
 
 static unsigned char *bytes_of(size_t n, unsigned seed) {
     unsigned char *p = malloc(n);
@@ -228,7 +229,9 @@ static struct model_config rich(int kind) {
                                  .own_norms = true,
                                  .expert_scale = true,
                                  .router_bias = true,
-                                 .expert_bias = true};
+                                 .expert_bias = true,
+                                 .sum_bias = true,
+                                 .latent = kind == 3 ? 48 : 0};
     c.mtp_layer = 1;
     c.num_mix = kind > 1;
     c.mix[0] = mixes[kind == 3];

@@ -84,7 +84,8 @@ static const char *model_problem(const struct model_config *m, int world) {
     if (m->num_layers < 1 || m->hidden < 1 || m->vocab < 1 || m->num_attn < 1 || m->num_ffn < 1 ||
         m->kv_layers + m->state_layers < 1)
         return "a dimension of the model is not positive";
-    if (m->kv_layers < 1 && m->attn[0].head_dim == MODEL_NO_HEAD_DIM) // else it is a stage of one that attends
+    if (m->kv_layers < 1 &&
+        m->attn[0].head_dim == MODEL_NO_HEAD_DIM) // else it is a stage of one that attends
         return "models without attention do not run on GPUs yet";
     for (int i = 0; i < m->num_attn && !problem; i++)
         problem = spec_problem(m, &m->attn[i]);

@@ -441,7 +441,8 @@ def test_engine(start, visit):
     active = int(re.search(r"(\d+) active", label)[1])
     assert active > 0
     for name in ("plot-tokens", "plot-latency", "plot-steps", "pool"):
-        assert page.evaluate(f"new Set(document.getElementById('{name}').getContext('2d').getImageData(0, 0, 300, 100).data).size") > 3
+        drawn = f"((c) => new Set(c.getContext('2d').getImageData(0, 0, c.width, c.height).data).size)(document.getElementById('{name}'))"
+        assert page.evaluate(drawn) > 3, name
     page.fill("#page-number", "0")
     page.press("#page-number", "Enter")
     page.wait_for_selector("#page-detail dd")

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "driver.h"
+#include "models/model_file.h"
 #include "service.h"
 #include "text.h"
 
@@ -10,18 +11,20 @@
 
 enum { REQUESTS = 16, OUTPUT = 48, MAX_PROMPT = 90 };
 
-static const char *model(void) {
-    static char copy[4096];
-    const char *path = test_data("models/stories260K/stories260K.gguf");
-    if (!path)
-        skip();
-    snprintf(copy, sizeof copy, "%s", path);
-    return copy;
-}
-
-// The model of all that follows: with an MTP layer, or NULL: the one above, without.
+// The model of all that follows: with an MTP layer, or NULL: stories_model(), without.
 static const char *mtp_model;
 static const char *device = "cpu";
+
+// Writes f's bytes, as they are now, to a new file, and frees both. Returns path.
+static const char *save_changed(char path[32], struct model_file *f, unsigned char *bytes) {
+    strcpy(path, "/tmp/quire-draft-XXXXXX");
+    int fd = mkstemp(path);
+    assert_true(fd >= 0 && write(fd, bytes, f->size) == (ssize_t)f->size);
+    close(fd);
+    free(bytes);
+    model_file_close(f);
+    return path;
+}
 
 // ---- a service
 
@@ -36,7 +39,7 @@ static struct service *service;
 
 static void open_all(const struct run *run, const char *draft) {
     struct err err = {0};
-    struct engine_config c = {.path = mtp_model ? mtp_model : model(),
+    struct engine_config c = {.path = mtp_model ? mtp_model : stories_model(),
                               .device = device,
                               .num_threads = 2,
                               .mtp = mtp_model && draft ? MTP_ALWAYS : MTP_NEVER,

@@ -9,6 +9,16 @@
 
 #include <math.h>
 
+// The path of the smallest model of the test data. Without it the test is skipped.
+static inline const char *stories_model(void) {
+    static char copy[4096];
+    const char *path = test_data("models/stories260K/stories260K.gguf");
+    if (!path)
+        skip();
+    snprintf(copy, sizeof copy, "%s", path);
+    return copy;
+}
+
 enum { DRIVER_TOP = 5, DRIVER_MAX_OUTPUT = 512 };
 
 struct got { // what one request got

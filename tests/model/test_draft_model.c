@@ -12,7 +12,7 @@ static const char *write_noisy(double noise) {
     static int num;
     char *path = paths[num++];
     struct err err = {0};
-    struct model_file *f = model_file_open(model(), &err);
+    struct model_file *f = model_file_open(stories_model(), &err);
     assert_non_null(f);
     unsigned char *bytes = malloc(f->size);
     uint64_t stopped, random = 88172645463325252u;
@@ -26,13 +26,7 @@ static const char *write_noisy(double noise) {
             w += (float)(noise * ((double)(random >> 11) / 0x1p52 - 1)) * w;
             memcpy(bytes + at, &w, sizeof w);
         }
-    strcpy(path, "/tmp/quire-draft-XXXXXX");
-    int fd = mkstemp(path);
-    assert_true(fd >= 0 && write(fd, bytes, f->size) == (ssize_t)f->size);
-    close(fd);
-    free(bytes);
-    model_file_close(f);
-    return path;
+    return save_changed(path, f, bytes);
 }
 
 TEST(test_the_same_bits) {
@@ -42,7 +36,7 @@ TEST(test_the_same_bits) {
         {"stages", 60, 8, 0, 2, 0, false},     {"ranks", 200, 32, 0, 0, 2, false},
         {"what pays", 24, 4, 0, 0, 0, true}};
     static const char *const names[] = {"always", "at times", "never"};
-    const char *const drafts[] = {model(), write_noisy(0.3), write_noisy(30)};
+    const char *const drafts[] = {stories_model(), write_noisy(0.3), write_noisy(30)};
     uint64_t id = 1;
     open_all(&usual, NULL);
     run_round(plain, &id, false, false);
@@ -79,7 +73,7 @@ TEST(test_the_same_bits) {
 // and steps are as few as drafts allow.
 TEST(test_the_same_model_is_always_right) {
     uint64_t id = 1;
-    open_all(&usual, model());
+    open_all(&usual, stories_model());
     run_round(got, &id, true, false);
     struct service_stats s = stats_of_idle();
     assert_true(s.draft_tokens > 200);
@@ -94,7 +88,7 @@ TEST(test_the_same_model_is_always_right) {
 
 TEST(test_the_budget_is_of_both) {
     struct err err = {0};
-    struct engine_config c = {.path = model(),
+    struct engine_config c = {.path = stories_model(),
                               .device = "cpu",
                               .num_threads = 1,
                               .block_size = 16,
@@ -117,7 +111,7 @@ TEST(test_the_budget_is_of_both) {
 
 static void refuse(struct engine_config c, const char *draft, const char *why) {
     struct err err = {0};
-    c.path = model();
+    c.path = stories_model();
     c.device = c.device ? c.device : "cpu";
     c.num_threads = 1;
     c.num_kv_blocks = 8;
@@ -132,7 +126,7 @@ static void refuse(struct engine_config c, const char *draft, const char *why) {
 TEST(test_refusals) {
     refuse((struct engine_config){0}, "models/quire-tiny.gguf", "another tokenizer");
     refuse((struct engine_config){0}, "/nowhere.gguf", "/nowhere.gguf");
-    refuse((struct engine_config){.device = "ref"}, model(), "for the CPU, not for device 'ref'");
+    refuse((struct engine_config){.device = "ref"}, stories_model(), "for the CPU, not for device 'ref'");
 }
 
 int main(void) { return run_all_tests(NULL, NULL); }

@@ -4,15 +4,6 @@
 
 enum { REQUESTS = 12, OUTPUT = 40, MAX_PROMPT = 48 };
 
-static const char *model(void) {
-    static char copy[4096];
-    const char *path = test_data("models/stories260K/stories260K.gguf");
-    if (!path)
-        skip();
-    snprintf(copy, sizeof copy, "%s", path);
-    return copy;
-}
-
 // ---- a drafter that knows what comes
 
 enum guess { RIGHT, WRONG, MIXED };
@@ -152,7 +143,7 @@ struct run {
 static struct sched_stats run_all(const struct run *run, bool drafts, enum guess guess, struct got *out) {
     struct driver d;
     struct driver_config c = run->config;
-    c.path = model();
+    c.path = stories_model();
     driver_open(&d, &c);
     memset(out, 0, sizeof got);
     for (int i = 0; i < REQUESTS; i++) {

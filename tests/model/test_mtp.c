@@ -47,13 +47,7 @@ static const char *write_agreeing(void) {
         for (uint64_t k = 0; k < t->elements && has_part(t, "eh_proj"); k++)
             w[k] = k % (2 * columns) == k / (2 * columns);
     }
-    strcpy(path, "/tmp/quire-mtp-XXXXXX");
-    int fd = mkstemp(path);
-    assert_true(fd >= 0 && write(fd, bytes, f->size) == (ssize_t)f->size);
-    close(fd);
-    free(bytes);
-    model_file_close(f);
-    return path;
+    return save_changed(path, f, bytes);
 }
 
 static void run_mtp(const char *path, const char *what, const struct run *runs, int num_runs, double right) {
@@ -117,7 +111,7 @@ TEST(test_mtp_is_right) {
 // A file that lacks the layer, or a device that does not take it, is refused where the layer must draft, else it is left out.
 TEST(test_mtp_refusals) {
     struct engine_config c = {
-        .path = model(), .device = "cpu", .num_threads = 1, .num_kv_blocks = 8, .max_num_seqs = 1};
+        .path = stories_model(), .device = "cpu", .num_threads = 1, .num_kv_blocks = 8, .max_num_seqs = 1};
     struct err err = {0};
     c.mtp = MTP_ALWAYS;
     assert_null(engine_open(&c, &err));

@@ -44,15 +44,6 @@ int posix_memalign(void **p, size_t align, size_t n) {
 }
 #endif
 
-static const char *model(void) {
-    static char copy[4096];
-    const char *path = test_data("models/stories260K/stories260K.gguf");
-    if (!path)
-        skip();
-    snprintf(copy, sizeof copy, "%s", path);
-    return copy;
-}
-
 static void count_allocations(int num_stages) {
     if (!COUNTS_ALLOCATIONS) {
         printf("  skipped: a sanitizer owns malloc\n");
@@ -61,7 +52,7 @@ static void count_allocations(int num_stages) {
     struct driver d;
     static struct got got[24];
     memset(got, 0, sizeof got);
-    driver_open(&d, &(struct driver_config){.path = model(),
+    driver_open(&d, &(struct driver_config){.path = stories_model(),
                                             .num_blocks = 22,
                                             .max_model_len = 256,
                                             .max_running = 8,
@@ -111,7 +102,7 @@ static int64_t target_itl_ns;
 
 static struct setup open_service(int blocks, const char *record) {
     struct err err = {0};
-    struct engine_config c = {.path = model(),
+    struct engine_config c = {.path = stories_model(),
                               .device = device,
                               .num_threads = 2,
                               .block_size = 16,

@@ -36,6 +36,12 @@ struct family {
     {"ssm.conv_kernel", 4}, {"ssm.inner_size", 32}, {"ssm.state_size", 8}, {"ssm.time_step_rank", 2}, {      \
         "ssm.group_count", 1                                                                                 \
     }
+#define FAMILY_MAMBA2(of)                                                                                    \
+    {of, "ssm_in.weight", 82, D}, {of, "ssm_conv1d.weight", 48, 4}, {of, "ssm_conv1d.bias", 0, 48},          \
+        {of, "ssm_a", 2, 1}, {of, "ssm_dt.bias", 0, 2}, {of, "ssm_d", 2, 1}, {of, "ssm_norm.weight", 1, 32}, \
+    {                                                                                                        \
+        of, "ssm_out.weight", D, 32                                                                          \
+    }
 #define FAMILY_QKV(of)                                                                                       \
     {of, "attn_q.weight", H * HD, D}, {of, "attn_k.weight", K * HD, D}, { of, "attn_v.weight", K *HD, D }
 #define FAMILY_QK_NORMS(of)                                                                                  \

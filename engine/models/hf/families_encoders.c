@@ -113,17 +113,17 @@ static const struct hf_key bert_keys[] = {
     {"add_cross_attention", "false", HF_ONLY},
     {NULL, NULL, HF_INT},
 };
+#define NOMIC_UNREAD                                                                                         \
+    {"rotary_emb_base", NULL, HF_INT}, {"qkv_proj_bias", NULL, HF_INT}, {"mlp_fc1_bias", NULL, HF_INT},      \
+        {"mlp_fc2_bias", NULL, HF_INT}, {"fused_bias_fc", NULL, HF_INT}, {                                   \
+        "use_flash_attn", NULL, HF_INT                                                                       \
+    }
 static const struct hf_key nomic_keys[] = {
     {"layer_norm_epsilon", LAYER_NORM},
     {"activation_function", "swiglu", HF_ONLY},
     {"scale_attn_weights", "true", HF_ONLY},
     {"rotary_scaling_factor", NULL, HF_INT}, // behind max_trained_positions
-    {"rotary_emb_base", NULL, HF_INT},
-    {"qkv_proj_bias", NULL, HF_INT},
-    {"mlp_fc1_bias", NULL, HF_INT},
-    {"mlp_fc2_bias", NULL, HF_INT},
-    {"fused_bias_fc", NULL, HF_INT},
-    {"use_flash_attn", NULL, HF_INT},
+    NOMIC_UNREAD,
     {NULL, NULL, HF_INT},
 };
 static const struct hf_key nomic_moe_keys[] = {
@@ -141,12 +141,7 @@ static const struct hf_key nomic_moe_keys[] = {
     {"moe_resid_pdrop", NULL, HF_FLOAT},
     {"router_aux_loss_coef", NULL, HF_FLOAT},
     {"rotary_scaling_factor", "null", HF_ONLY},
-    {"rotary_emb_base", NULL, HF_INT},
-    {"qkv_proj_bias", NULL, HF_INT},
-    {"mlp_fc1_bias", NULL, HF_INT},
-    {"mlp_fc2_bias", NULL, HF_INT},
-    {"fused_bias_fc", NULL, HF_INT},
-    {"use_flash_attn", NULL, HF_INT},
+    NOMIC_UNREAD,
     {NULL, NULL, HF_INT},
 };
 static const struct hf_key gte_keys[] = {

@@ -159,16 +159,8 @@ static bool read_tokens(struct vocab_reader *r, int64_t rows) {
         return hf_vocab_refuse(r, vocab, "model.vocab or an id in it", "ids from 0 to 2^22");
     if (rows > 0 && r->num > rows && !check_rows(r, vocab, added, rows))
         return false;
-    r->num = rows > 0 && rows <= VOCAB_MAX_TOKENS ? rows : r->num;
-    r->names = hf_alloc(r->keys, (size_t)r->num * sizeof *r->names);
-    r->types = hf_alloc(r->keys, (size_t)r->num * sizeof *r->types);
-    r->strips = hf_alloc(r->keys, (size_t)r->num);
-    if (!r->names || !r->types || !r->strips)
+    if (!hf_vocab_rows(r, rows))
         return false;
-    memset(r->names, 0, (size_t)r->num * sizeof *r->names);
-    memset(r->strips, 0, (size_t)r->num);
-    for (int64_t i = 0; i < r->num; i++)
-        r->types[i] = TYPE_UNUSED;
     if (r->kind == MODEL_UNIGRAM ? !read_scored(r, vocab) : !read_named(r, vocab))
         return false;
     JDOC_EACH(r->j, e, added)

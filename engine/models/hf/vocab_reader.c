@@ -101,6 +101,20 @@ static bool is_named(const struct vocab_reader *r, struct text_view name) {
     return false;
 }
 
+bool hf_vocab_rows(struct vocab_reader *r, int64_t rows) {
+    r->num = rows > 0 && rows <= VOCAB_MAX_TOKENS ? rows : r->num;
+    r->names = hf_alloc(r->keys, (size_t)r->num * sizeof *r->names);
+    r->types = hf_alloc(r->keys, (size_t)r->num * sizeof *r->types);
+    r->strips = hf_alloc(r->keys, (size_t)r->num);
+    if (!r->names || !r->types || !r->strips)
+        return false;
+    memset(r->names, 0, (size_t)r->num * sizeof *r->names);
+    memset(r->strips, 0, (size_t)r->num);
+    for (int64_t i = 0; i < r->num; i++)
+        r->types[i] = TYPE_UNUSED;
+    return true;
+}
+
 bool hf_vocab_room(struct vocab_reader *r, int64_t num, int64_t more, int64_t rows) {
     const struct jdoc *c = NULL;
     const struct jdoc_value *list = added_list(r, &c);
@@ -118,17 +132,7 @@ bool hf_vocab_room(struct vocab_reader *r, int64_t num, int64_t more, int64_t ro
         }
         r->num = id >= r->num ? id + 1 : r->num;
     }
-    r->num = rows > 0 && rows <= VOCAB_MAX_TOKENS ? rows : r->num;
-    r->names = hf_alloc(r->keys, (size_t)r->num * sizeof *r->names);
-    r->types = hf_alloc(r->keys, (size_t)r->num * sizeof *r->types);
-    r->strips = hf_alloc(r->keys, (size_t)r->num);
-    if (!r->names || !r->types || !r->strips)
-        return false;
-    memset(r->names, 0, (size_t)r->num * sizeof *r->names);
-    memset(r->strips, 0, (size_t)r->num);
-    for (int64_t i = 0; i < r->num; i++)
-        r->types[i] = TYPE_UNUSED;
-    return true;
+    return hf_vocab_rows(r, rows);
 }
 
 bool hf_vocab_added(struct vocab_reader *r) {

@@ -54,6 +54,9 @@ int64_t hf_vocab_find(const struct vocab_reader *r, struct text_view name); // t
 
 bool hf_base64(struct text_view text, unsigned char *out, size_t *n); // RFC 4648; out has room for text.len
 
+// Makes names, types and strips of r->num tokens, or of rows where that is above 0, all unused. False: out of memory.
+bool hf_vocab_rows(struct vocab_reader *r, int64_t rows);
+
 // Vocabularies that are no JSON. Room for num tokens, which have rows, `more` that may lack them, and the added ones of
 // tokenizer_config.json or added_tokens.json; then the added ones. false: err is set, or memory is out, as by the next two,
 // which read tokenizer.model and tiktoken.model and write all keys but those for special tokens and the tokens themselves.

@@ -161,8 +161,8 @@ TEST(test_bad_models) {
         {"\x0b", 0, none},              // groups are not read
         {"\x0f", 0, none},              // nor is what does not exist
         {"\x15xxx", 0, none},           // a word of three bytes
-        {"\x12\x03\x1a\x05x", 0, NULL}, // settings of training that end early change nothing
-        {"\x1a\x03\x12\x05x", 0, none}, // those of texts would
+        {"\x12\x03\x1a\x05x", 0, none}, // settings of training end early, and would have named the model
+        {"\x1a\x03\x12\x05x", 0, none}, // those of texts
         {"\x80\x80\x80\x80\x80\x80\x80\x80\x80\x80\x80\x80\x01", 0, none}, // a number of 12 bytes
         {"\x12\x02\x18\x03", 0, "the model is one of words or characters"},
         {"\x12\x03\xc0\x01\x01", 0, "treat_whitespace_as_suffix"},

@@ -78,13 +78,14 @@ struct spm_settings {
     bool spaced, collapses, escapes, suffix;
 };
 
-static void read_trainer(struct message m, struct spm_settings *s) {
+static bool read_trainer(struct message m, struct spm_settings *s) {
     for (struct spm_field f; next_field(&m, &f);) {
         if (is_field(&f, 3, WIRE_VARINT))
             s->model = (int64_t)f.value;
         else if (is_field(&f, 24, WIRE_VARINT))
             s->suffix = f.value != 0;
     }
+    return !m.bad;
 }
 
 static bool read_normalizer(struct message m, struct spm_settings *s) {
@@ -107,7 +108,7 @@ static bool read_settings(const struct vocab_reader *r, struct text_view file, s
     for (struct spm_field f; next_field(&m, &f);) {
         s->pieces += is_field(&f, 1, WIRE_BYTES);
         if (is_field(&f, 2, WIRE_BYTES))
-            read_trainer(message_of(f.bytes), s);
+            m.bad |= !read_trainer(message_of(f.bytes), s);
         else if (is_field(&f, 3, WIRE_BYTES))
             m.bad |= !read_normalizer(message_of(f.bytes), s);
     }

@@ -6,12 +6,15 @@
 #include "models/weights.h"
 
 #include <stdlib.h>
+#include <string.h>
 
-enum status adapters_init(struct adapters *a, struct ranks *ranks, const struct model_config *model,
-                          const struct model_file *f, enum dtype floats, const struct engine_config *c) {
+enum status adapters_init(struct adapters *a, struct ranks *ranks, const struct kv_cache *kv,
+                          const struct model_config *model, const struct model_file *f, enum dtype floats,
+                          const struct engine_config *c) {
     if (c->max_loras == 0)
         return STATUS_OK;
-    *a = (struct adapters){.ranks = ranks, .model = model, .max = c->max_loras, .max_rank = c->max_lora_rank};
+    *a = (struct adapters){
+        .ranks = ranks, .kv = kv, .model = model, .max = c->max_loras, .max_rank = c->max_lora_rank};
     pthread_mutex_init(&a->lock, NULL); // cannot fail on Linux: no attributes
     a->taken = calloc((size_t)a->max, sizeof *a->taken);
     a->down = calloc((size_t)model->num_layers, sizeof *a->down);
@@ -66,6 +69,36 @@ static void free_adapter(struct adapter *adapter) {
     free(adapter);
 }
 
+static struct kv_hash hash_tensor(const struct kv_cache *kv, const struct tensor *t) {
+    return kv_root(kv, t->data, t->data ? (size_t)t->shape[0] * dtype_row_bytes(t->dtype, t->shape[1]) : 0);
+}
+
+// Equal adapters have one domain, in this process and in those that share its store of pages.
+static uint64_t domain_of(const struct adapters *a, const struct adapter_file *file) {
+    struct {
+        struct kv_hash a, b;
+        int64_t rank, a_type, b_type, scale;
+    } one[ADAPTER_TARGETS];
+    struct kv_hash all = {0, 0};
+    for (int i = 0; i < a->model->num_layers; i++) {
+        struct kv_hash parts[2] = {all};
+        for (int t = 0; t < ADAPTER_TARGETS; t++) {
+            const struct adapter_matrix *m = &file->matrices[i * ADAPTER_TARGETS + t];
+            uint32_t scale;
+            memcpy(&scale, &m->scale, sizeof scale);
+            one[t].a = hash_tensor(a->kv, &m->a);
+            one[t].b = hash_tensor(a->kv, &m->b);
+            one[t].rank = m->a.data ? m->a.shape[0] : 0;
+            one[t].a_type = m->a.dtype;
+            one[t].b_type = m->b.dtype;
+            one[t].scale = scale;
+        }
+        parts[1] = kv_root(a->kv, one, sizeof one);
+        all = kv_root(a->kv, parts, sizeof parts);
+    }
+    return all.lo ? all.lo : 1;
+}
+
 struct adapter *adapters_open(struct adapters *a, const char *path, struct err *err) {
     struct adapter_file file = {0};
     struct err local = {0};
@@ -84,6 +117,7 @@ struct adapter *adapters_open(struct adapters *a, const char *path, struct err *
         st = ranks_adapter_load(a->ranks, slot, file.matrices, a->down, err);
     if (st == STATUS_OK) {
         *adapter = (struct adapter){.id = id,
+                                    .domain = domain_of(a, &file),
                                     .slot = slot,
                                     .rank = file.rank,
                                     .bytes = file.bytes,

@@ -10,6 +10,7 @@
 
 struct adapters { // start it zeroed
     struct ranks *ranks;
+    const struct kv_cache *kv; // its key keys their hashes
     const struct model_config *model;
     enum dtype *down; // (L) of the layers' down matrices
     int max, max_rank;
@@ -20,8 +21,9 @@ struct adapters { // start it zeroed
 
 // Prepares adapters for a model whose weights are loaded, on devices that take adapters; nothing with max_loras 0.
 // STATUS_NOMEM; adapters_destroy() is right in any case, when all adapters are gone.
-enum status adapters_init(struct adapters *a, struct ranks *ranks, const struct model_config *model,
-                          const struct model_file *f, enum dtype floats, const struct engine_config *c);
+enum status adapters_init(struct adapters *a, struct ranks *ranks, const struct kv_cache *kv,
+                          const struct model_config *model, const struct model_file *f, enum dtype floats,
+                          const struct engine_config *c);
 void adapters_destroy(struct adapters *a);
 
 // Whether the engine can have the adapters that it is to have: the device has them, and there is one process.

@@ -6,6 +6,7 @@
 #include "batch.h"
 #include "clock.h"
 #include "draft.h"
+#include "engine_store.h"
 #include "log.h"
 #include "mask_worker.h"
 #include "minmax.h"
@@ -50,6 +51,7 @@ struct engine {
     struct pool_head head;
     struct adapters adapters;
     struct kv_cache kv;
+    struct kv_store *store; // or NULL
     // The ring of steps in flight: plan id modulo num_steps, which is info.depth, but at least 2, as the
     // results of two stay valid.
     struct engine_step steps[PLAN_MAX_DEPTH];
@@ -78,6 +80,7 @@ static struct step_limits step_limits(const struct engine *e, const struct engin
         .max_rows = c->max_num_batched_tokens,
         .max_context = e->info.max_model_len,
         .num_blocks = e->info.num_blocks,
+        .num_host_pages = e->info.num_host_pages,
         .keep_logits = c->keep_logits,
         .keep_hidden = e->model.pooling != POOLING_NONE || e->mtp_of || (e->draft && e->draft->mtp_of),
         .max_adapters = c->max_loras,
@@ -227,6 +230,8 @@ static enum status size_cache(struct engine *e, const struct engine_config *c, s
     if (st != STATUS_OK)
         return st;
     info->num_blocks = (int)blocks;
+    if (c->kv_store)
+        info->num_host_pages = store_host_pages(per_block);
     info->kv_bytes = (uint64_t)blocks * per_block;
     const struct kv_config kv = cache_config(e, c, info->num_blocks);
     int fits = kv_max_tokens(&kv, info->max_model_len);
@@ -485,13 +490,15 @@ static enum status reserve_memory(struct engine *e, const struct engine_config *
     if (e->processes &&
         (st = workers_init(&e->workers, e->processes, &limits, &e->model, c->block_size, err)) != STATUS_OK)
         return st;
-    if (getrandom(key, sizeof key, 0) != (ssize_t)sizeof key)
+    if (c->kv_store)
+        kv_store_key(e->store, key);
+    else if (getrandom(key, sizeof key, 0) != (ssize_t)sizeof key)
         return err_set(err, STATUS_IO, "no random bytes from the system for the prefix cache's key");
     struct kv_config kv = cache_config(e, c, e->info.num_blocks);
     memcpy(kv.key, key, sizeof key);
     st = kv_init(&e->kv, &kv);
     if (st == STATUS_OK)
-        st = adapters_init(&e->adapters, e->ranks, &e->model, e->file, floats, c);
+        st = adapters_init(&e->adapters, e->ranks, &e->kv, &e->model, e->file, floats, c);
     for (int i = 0; i < e->num_steps && st == STATUS_OK; i++)
         st = batch_init(&e->steps[i].batch, &limits, e->model.vocab, &kv);
     for (int i = 0; i < e->num_steps; i++)
@@ -535,9 +542,27 @@ static bool engine_load(struct engine *e, struct engine_config *c, struct openin
            check_all(e, adapters_check(c, o->ranks.ops, err), err) == STATUS_OK;
 }
 
+// Where the user names one. A draft model's pages, which cost little, are in none.
+static enum status open_store(struct engine *e, const struct engine_config *c, const struct opening *o,
+                              struct err *err) {
+    struct device_info device;
+    if (!c->kv_store)
+        return STATUS_OK;
+    ranks_info(e->ranks, &device);
+    const struct store_of what = {.config = c,
+                                  .ops = o->ranks.ops,
+                                  .device = &device,
+                                  .file = e->file,
+                                  .model = &e->model,
+                                  .ranks = o->ranks.tensor * o->ranks.stages,
+                                  .dtype = dtype_name(o->dtype),
+                                  .page_bytes = ranks_kv_block_bytes(e->ranks)};
+    return store_open(&what, &e->store, err);
+}
+
 static bool engine_reserve(struct engine *e, const struct engine_config *c, const struct opening *o,
                            double start, struct err *err) {
-    return size_cache(e, c, err) == STATUS_OK &&
+    return size_cache(e, c, err) == STATUS_OK && open_store(e, c, o, err) == STATUS_OK &&
            check_all(e, reserve_memory(e, c, o->floats, err), err) == STATUS_OK &&
            fill_info(e, o, start, err) == STATUS_OK;
 }
@@ -611,7 +636,8 @@ void engine_close(struct engine *e) {
     if (e->open && e->processes && processes_index(e->processes) == 0)
         workers_stop(&e->workers);
     adapters_destroy(&e->adapters);
-    ranks_close(e->ranks); // first: steps that were not collected still read their batches
+    kv_store_close(e->store); // it reads and writes pages of the device
+    ranks_close(e->ranks);    // before: steps that were not collected still read their batches
     mask_worker_close(&e->masks);
     for (int i = 0; i < PLAN_MAX_DEPTH; i++)
         batch_destroy(&e->steps[i].batch);
@@ -631,6 +657,15 @@ struct kv_cache *engine_kv(struct engine *e) {
 struct engine *engine_draft(struct engine *e) {
     return e->draft;
 }
+struct kv_store *engine_store(struct engine *e) {
+    return e->store;
+}
+
+void engine_kv_copy(struct engine *e, const struct kv_move *moves, int num_moves) {
+    ranks_kv_copy(e->ranks, moves, num_moves);
+}
+
+void *engine_host_page(struct engine *e, int32_t page) { return ranks_host_page(e->ranks, page); }
 
 struct adapter *engine_adapter_open(struct engine *e, const char *path, struct err *err) {
     return adapters_open(&e->adapters, path, err);

@@ -39,6 +39,7 @@ enum status kv_init(struct kv_cache *kv, const struct kv_config *config) {
         kv_destroy(kv);
         return STATUS_NOMEM;
     }
+    kv->common = kv_root(kv, NULL, 0);
     for (int i = 0; i < kv->index_size; i++)
         kv->index[i] = KV_NONE;
     for (block_id b = 0; b < config->num_blocks; b++) {
@@ -126,7 +127,7 @@ block_id kv_find(const struct kv_cache *kv, struct kv_hash h, int group, const t
 }
 
 // Publishes a block under its hash, where none like it is.
-static void index_insert(struct kv_cache *kv, block_id id, const token_id *tokens) {
+static void index_insert(struct kv_cache *kv, block_id id, const token_id *tokens, enum kv_change change) {
     struct kv_block *b = &kv->blocks[id];
     block_id *bucket = bucket_of(kv, b->hash);
     if (kv_find(kv, b->hash, b->group, tokens) != KV_NONE)
@@ -135,6 +136,8 @@ static void index_insert(struct kv_cache *kv, block_id id, const token_id *token
     b->published = true;
     b->chain = *bucket;
     *bucket = id;
+    if (kv->watch)
+        kv->watch(kv->watch_arg, change, id);
 }
 
 static void index_remove(struct kv_cache *kv, block_id id) {
@@ -245,6 +248,8 @@ static block_id page_take(struct kv_cache *kv, struct kv_seq *seq, int group) {
     CHECK(id != KV_NONE);
     free_unlink(kv, id);
     if (b->published) {
+        if (kv->watch)
+            kv->watch(kv->watch_arg, KV_EVICTED, id);
         index_remove(kv, id);
         remember_evicted(kv, b);
         kv->num_cached[b->group]--;
@@ -487,6 +492,7 @@ void kv_publish(struct kv_cache *kv, struct kv_seq *seq, struct kv_hash root, co
     CHECK(full <= seq->len);
     if (seq->num_hashed == 0)
         seq->hash = root;
+    const bool common = hash_equal(root, kv->common);
     for (; seq->num_hashed < full; seq->num_hashed++) {
         uint64_t parent = seq->hash.lo;
         seq->hash = kv_seq_chain(kv, seq, seq->num_hashed, seq->hash, tokens);
@@ -497,16 +503,76 @@ void kv_publish(struct kv_cache *kv, struct kv_seq *seq, struct kv_hash root, co
                 continue;
             kv->blocks[id].hash = seq->hash;
             kv->blocks[id].parent = parent;
+            kv->blocks[id].common = common;
             if (c->groups[g].kind != KV_STATE)
-                index_insert(kv, id, block);
+                index_insert(kv, id, block, KV_PUBLISHED);
         }
     }
     for (int g = 0; g < c->num_groups; g++) {
         const struct block_table *t = &seq->tables[g];
         for (int i = t->first; c->groups[g].kind == KV_STATE && i < (num_computed - 1) / c->block_size; i++)
-            if (t->ids[i] != KV_NONE && !kv->blocks[t->ids[i]].published)
-                index_insert(kv, t->ids[i], kv_block_names(kv, seq, tokens, i));
+            if (t->ids[i] != KV_NONE && !kv->blocks[t->ids[i]].published) {
+                kv->blocks[t->ids[i]].common = common;
+                index_insert(kv, t->ids[i], kv_block_names(kv, seq, tokens, i), KV_PUBLISHED);
+            }
     }
+}
+
+// ---- pages that come from elsewhere
+
+static bool can_hit(const struct kv_cache *kv, struct kv_hash h, int group, const token_id *names) {
+    block_id id = kv_find(kv, h, group, names);
+    return id != KV_NONE && !kv->blocks[id].exclusive;
+}
+
+// The longest hit is found as in kv_match(), of the pages that are here or can be had.
+int kv_want(struct kv_cache *kv, struct kv_seq *seq, struct kv_hash root, const token_id *tokens, int n,
+            bool (*has)(void *arg, struct kv_hash hash, int group), void *arg, struct kv_wanted *wanted,
+            int max) {
+    const struct kv_config *c = &kv->config;
+    struct kv_hash h = root;
+    int run[KV_MAX_GROUPS] = {0}; // blocks up to this one without a gap
+    int longest = 0, num = 0;
+    bool more = c->share;
+    CHECK(seq->len == 0);
+    for (int i = 0; more && i < n / c->block_size; i++) {
+        bool served = true;
+        h = kv_seq_chain(kv, seq, i, h, tokens);
+        const token_id *names = kv_block_names(kv, seq, tokens, i);
+        for (int g = 0; g < c->num_groups; g++) {
+            bool can_be = has(arg, h, g) || can_hit(kv, h, g, names);
+            run[g] = can_be ? run[g] + 1 : 0;
+            served &= i + 1 - run[g] <= kv_first_served(c, g, i + 1);
+            more &= c->groups[g].kind != KV_FULL || can_be;
+        }
+        longest = served ? i + 1 : longest;
+    }
+    h = root;
+    for (int i = 0; i < longest; i++) {
+        const uint64_t parent = h.lo;
+        h = kv_seq_chain(kv, seq, i, h, tokens);
+        const token_id *names = kv_block_names(kv, seq, tokens, i);
+        for (int g = 0; g < c->num_groups && num < max; g++)
+            if (i >= kv_first_served(c, g, longest) && kv_find(kv, h, g, names) == KV_NONE)
+                wanted[num++] = (struct kv_wanted){.hash = h, .parent = parent, .block = i, .group = g};
+    }
+    return num;
+}
+
+block_id kv_adopt(struct kv_cache *kv, const struct kv_wanted *w, const token_id *names) {
+    if (!kv->config.share || kv_available(kv) == 0 || kv_find(kv, w->hash, w->group, names) != KV_NONE)
+        return KV_NONE;
+    block_id id = page_take(kv, NULL, w->group);
+    struct kv_block *b = &kv->blocks[id];
+    b->hash = w->hash;
+    b->parent = w->parent;
+    b->common = false; // not known
+    index_insert(kv, id, names, KV_ADOPTED);
+    b->ref = 0;
+    kv->num_active[w->group]--;
+    kv->num_cached[w->group]++;
+    free_append(kv, id);
+    return id;
 }
 
 // ---- recurrent state

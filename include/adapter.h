@@ -12,7 +12,8 @@ extern "C" {
 #endif
 
 struct adapter { // constant but for refs
-    uint64_t id; // from 1, never the same again: names its domain of the prefix cache
+    uint64_t id;     // from 1, never the same again
+    uint64_t domain; // of the prefix cache: a keyed hash of all that its matrices hold, not 0
     int slot;    // of the engine's devices
     int rank;    // the most of its matrices
     size_t bytes;

@@ -26,7 +26,7 @@
 extern "C" {
 #endif
 
-#define BACKEND_ABI 29 // raise on any change to this file, model.h or weights.def
+#define BACKEND_ABI 30 // raise on any change to this file, model.h or weights.def
 
 struct device; // the backend's own
 
@@ -384,6 +384,8 @@ struct backend_ops {
     // Copies pages, within the device and between its pool and the host's, in this order, after the steps launched before and before the next one. Asynchronous:
     // returns at once where the device works beside the host.
     void (*kv_copy)(struct device *dev, const struct kv_move *moves, int num_moves);
+    // A page of the host's pool, kv_block_bytes() of it, in the device's own layout. All copies from and to it have ended.
+    void *(*kv_host_page)(struct device *dev, int32_t page);
 };
 
 // The one symbol a module exports. NULL: it does not speak this ABI, or finds no device.

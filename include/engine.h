@@ -46,6 +46,10 @@ struct engine_config {
     int pipeline_parallel_size;    // stages that have the layers one after another; 0: 1
     bool exact;                    // CUDA: prefill, too, gives the same bits whatever the chunks and batch
     bool prefix_caching;
+    // A directory in which pages of the prefix cache outlive the process (kv_store.h), and the most bytes that it may take;
+    // NULL: none. On CPUs, in one process, of one rank.
+    const char *kv_store;
+    int64_t kv_store_bytes;
     // Plans that may be launched and not collected. 0: one for each stage; without stages two where the
     // device works while the host goes on, else one. Tests ask for more.
     int depth;
@@ -78,6 +82,7 @@ struct engine_info {
     uint64_t num_params, weight_bytes, file_bytes;
     uint64_t kv_bytes; // the draft model's, too
     int num_blocks, block_size, max_model_len, max_num_seqs, max_num_batched_tokens;
+    int num_host_pages; // with a store: pages of host memory that a page passes through
     int embed_size; // floats of an embedding that a request may bring; 0: it may bring none
     int mtp_size; // of an MTP layer: floats of the rows that requests bring (request_params.mtp_size); else 0
     int vector_size, vector_room; // with pooling: floats of a vector, and the most while it is made
@@ -115,6 +120,13 @@ void engine_close(struct engine *e);
 const struct engine_info *engine_info(const struct engine *e);
 const struct tokenizer *engine_tokenizer(const struct engine *e);
 struct kv_cache *engine_kv(struct engine *e);
+// NULL: config names none. The engine thread's.
+struct kv_store *engine_store(struct engine *e);
+// With a store, copies pages between the device and its pages in host memory: after the steps launched before, and before the
+// next one. Engine thread.
+void engine_kv_copy(struct engine *e, const struct kv_move *moves, int num_moves);
+// The bytes of a page in host memory, when all copies from and to it have ended. Engine thread.
+void *engine_host_page(struct engine *e, int32_t page);
 // The engine of draft_path or of the MTP layer, NULL: none. Its cache has as many pages of as many tokens as this one's, within the same
 // budget, so that it holds what this one holds. The engine thread's, as the kv_cache; it may be launched while no step
 // of this one is collected.

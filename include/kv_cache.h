@@ -84,6 +84,7 @@ struct kv_block {
     block_id chain;      // next block in the same index bucket
     uint8_t group;       // that it was last taken for; 0: none yet
     bool published;
+    bool common;         // its chain begins at the common root; while published
     bool exclusive;      // a reservation counts on it: no other sequence may share it
     uint32_t touched;    // kv_cache.clock when it was last taken or given back by its last sequence
     struct kv_hash hash; // of the tokens up to this block's end; meaningful while published, or a snapshot
@@ -98,12 +99,20 @@ struct kv_evicted {
 };
 enum { KV_MAX_EVICTED = 1 << 15 }; // that are remembered, a power of two
 
+// Tells of changes of the cache entries: a page was published, by a step or by kv_adopt(), or is one no more. It calls no
+// function of the cache that changes it.
+enum kv_change { KV_PUBLISHED, KV_ADOPTED, KV_EVICTED };
+typedef void kv_watch(void *arg, enum kv_change change, block_id id);
+
 struct kv_cache {
     struct kv_config config;
+    kv_watch *watch; // the owner's; NULL: none
+    void *watch_arg;
     bool has_window, has_state;
     int num_free;
     int num_reserved; // of the free ones, promised to sequences (kv_reserve())
     block_id free_head, free_tail;
+    struct kv_hash common;   // the common root
     struct kv_block *blocks; // (num_blocks)
     token_id *tokens;        // (num_blocks, block_size) what a published block holds: ids, and names of spans
     token_id *names;         // (block_size) scratch
@@ -251,6 +260,27 @@ void kv_unmatch(struct kv_cache *kv, struct kv_seq *seq);
 // append-only. Idempotent.
 void kv_publish(struct kv_cache *kv, struct kv_seq *seq, struct kv_hash root, const token_id *tokens,
                 int num_computed);
+
+// ---- pages that come from elsewhere
+
+// A page that a hit lacks.
+struct kv_wanted {
+    struct kv_hash hash;
+    uint64_t parent; // as kv_block.parent
+    int block;       // of the sequence
+    int group;
+};
+
+// Which pages would make the prefix hit of tokens[0..n) longer, of those that has() says can be had; it is asked for every
+// page that may be of use. Writes them to wanted (room for max), ascending by block, and returns how many; beyond max they
+// are left out. The sequence is empty, and stays so.
+int kv_want(struct kv_cache *kv, struct kv_seq *seq, struct kv_hash root, const token_id *tokens, int n,
+            bool (*has)(void *arg, struct kv_hash hash, int group), void *arg, struct kv_wanted *wanted, int max);
+
+// Takes the oldest free page for such a page and publishes it, as the last to be evicted: its bytes must be there before the
+// next step. names: (block_size) as kv_block_names(). KV_NONE, and nothing changes: the cache has it, or no page is
+// available.
+block_id kv_adopt(struct kv_cache *kv, const struct kv_wanted *w, const token_id *names);
 
 // ---- pages
 

@@ -118,7 +118,8 @@ struct request {
     int num_resolved;  // of those, by steps that have ended
     int num_cached;    // prompt tokens that the prefix cache gave when the request first ran; -1: not run yet
     int num_in_flight; // planned steps that name this request and have not been resolved
-    bool late;         // the mask of its next token is not there (S16)
+    bool late;         // the mask of its next token is not there (S16), or pages that it would hit (S18)
+    bool asked;        // sched_to_fetch() gave it since it waits
     struct request *next_late; // the engine's, of those whose masks it computes
     uint64_t last_plan;        // the id of the last plan that named it
     int num_preemptions;
@@ -129,7 +130,7 @@ struct request {
     uint64_t arrival; // order of sched_add(), set there
 
     struct kv_seq seq;        // its pages of the cache, and its spans
-    struct kv_hash root;      // set by sched_add() from salt, which names the adapter, too
+    struct kv_hash root;      // set by sched_add() from salt, which has the adapter's domain, too
     struct kv_hash next_hash; // hash of the block that others may wait for (S10), where it is full and known
     bool has_next_hash;
     struct sampling_params sampling;
@@ -166,6 +167,7 @@ struct request {
     // Times in nanoseconds of the monotonic clock, written and read by the service; the scheduler knows no
     // time.
     int64_t time_submitted, time_scheduled, time_first_token, time_cancelled;
+    int64_t fetch_ns;     // that it waited for pages of the store; 0: it did not
     int64_t predicted_ns; // from submission to the first token, when it came; -1: not known
 
     struct request *prev, *next; // the scheduler's queues

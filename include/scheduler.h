@@ -112,6 +112,11 @@ static inline int sched_max_events(int max_running) { return plan_max_samples(ma
 void sched_ready(struct scheduler *s, struct request *r);
 int sched_num_late(const struct scheduler *s); // requests
 
+// S18: a waiting request near the head of the queue that may hit pages which can be had from elsewhere: each once while it
+// waits. NULL: none. sched_hold() lets it wait for them, until sched_ready().
+struct request *sched_to_fetch(struct scheduler *s);
+void sched_hold(struct scheduler *s, struct request *r);
+
 // Removes a request wherever it is. True: it has left the scheduler and is the caller's again. False: planned
 // steps still name it; its blocks return, and its last event (token -1, finish `why`) comes, with the
 // sched_update() of the last of them. Calling it again on such a request changes nothing.

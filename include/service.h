@@ -5,6 +5,7 @@
 #pragma once
 
 #include "engine.h"
+#include "kv_store.h"
 #include "request.h"
 #include "scheduler.h"
 
@@ -21,6 +22,7 @@ struct service_config {
     // allow, within the bounds of scheduler/pace.h. 0: always max_chunk. Only with depth 1: a step among
     // several in flight has no time of its own.
     int64_t target_itl_ns;
+    bool kv_store_private; // requests with a salt of their own leave nothing in the engine's store
     bool all_drafts;    // steps verify every draft that they have room for, not only those that pay
     const char *record; // file to which inputs and plans are written for replay, or NULL
     const char *trace;  // file to which steps and the phases of requests are written (trace.h), or NULL
@@ -73,6 +75,13 @@ struct time_counts {
 };
 enum { STEP_PARTS = 4 }; // of a step: plan, execute, apply, the draft model
 
+// Between the prefix cache and the engine's store.
+struct tier_counts {
+    uint64_t hit_tokens;            // of prompts, that requests had from the store
+    uint64_t fetches, late_fetches; // requests that waited for pages; those for which none came in two seconds
+    uint64_t skipped;               // pages that were evicted before they could be written
+};
+
 struct service_stats { // a snapshot between two steps; counters since the start
     int running, waiting;
     int waiting_deferred; // of the waiting ones, for a block that another request computes
@@ -89,6 +98,8 @@ struct service_stats { // a snapshot between two steps; counters since the start
     struct time_counts cancels;          // time until a cancelled request ends
     struct time_counts masks;            // time of the masks of a step that has some
     struct expert_counts experts;        // of all steps
+    struct tier_counts tiers;            // zeros without a store, as
+    struct kv_store_stats store;         // max_bytes then is
     uint64_t step_tokens_sum;            // tokens of all steps
     uint64_t step_buckets[STEP_BUCKETS]; // steps by their number of tokens, not cumulative
     int64_t last_progress; // monotonic ns when a step last ended, or when there was nothing to do

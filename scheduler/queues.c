@@ -36,6 +36,7 @@ void sched_list_remove(struct request_list *list, struct request *r) {
 
 void sched_enter_waiting(struct scheduler *s, struct request *r) {
     r->state = REQUEST_WAITING;
+    r->asked = false;
     s->waiting_tokens += r->num_tokens;
     sched_list_insert(s, &s->waiting, r);
 }

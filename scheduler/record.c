@@ -100,6 +100,24 @@ void record_ready(struct record *r, uint64_t id) {
     append_log_check(&r->log, false);
 }
 
+void record_hold(struct record *r, uint64_t id) {
+    if (!r || append_log_ended(&r->log))
+        return;
+    fprintf(r->log.file, "hold %" PRIu64 "\n", id);
+    append_log_check(&r->log, false);
+}
+
+void record_adopt(struct record *r, const struct kv_wanted *w, const token_id *names, int block_size) {
+    if (!r || append_log_ended(&r->log))
+        return;
+    fprintf(r->log.file, "adopt %d %" PRIu64 " %" PRIu64 " %" PRIu64, w->group, w->hash.lo, w->hash.hi,
+            w->parent);
+    for (int i = 0; i < block_size; i++)
+        fprintf(r->log.file, " %d", (int)names[i]);
+    fputc('\n', r->log.file);
+    append_log_check(&r->log, false);
+}
+
 void record_draft(struct record *r, const struct request *q) {
     if (!r || append_log_ended(&r->log))
         return;
@@ -321,6 +339,24 @@ static bool replay_ready(struct replay *p, struct record_cursor *c) {
     return late;
 }
 
+static bool replay_hold(struct replay *p, struct record_cursor *c) {
+    struct request *r = id_map_get(&p->requests, number64(c));
+    bool can = !c->bad && r && r->state == REQUEST_WAITING && !r->late;
+    if (can)
+        sched_hold(p->sched, r);
+    return can;
+}
+
+static bool replay_adopt(struct replay *p, struct record_cursor *c) {
+    struct kv_wanted w = {.group = (int)number(c, 0, p->kv.config.num_groups - 1)};
+    w.hash.lo = number64(c);
+    w.hash.hi = number64(c);
+    w.parent = number64(c);
+    for (int i = 0; i < p->kv.config.block_size && !c->bad; i++)
+        p->ids[i] = (token_id)number(c, INT32_MIN, INT32_MAX);
+    return !c->bad && kv_adopt(&p->kv, &w, p->ids) != KV_NONE;
+}
+
 static bool replay_draft(struct replay *p, struct record_cursor *c) {
     struct request *r = id_map_get(&p->requests, number64(c));
     token_id drafts[MAX_DRAFTS];
@@ -411,6 +447,10 @@ static enum status replay_line(struct replay *p, char *line, struct err *err) {
         return replay_chunk(p, &c) ? STATUS_OK : STATUS_FORMAT;
     if (IS("ready"))
         return replay_ready(p, &c) ? STATUS_OK : STATUS_FORMAT;
+    if (IS("hold"))
+        return replay_hold(p, &c) ? STATUS_OK : STATUS_FORMAT;
+    if (IS("adopt"))
+        return replay_adopt(p, &c) ? STATUS_OK : STATUS_FORMAT;
     if (IS("draft"))
         return replay_draft(p, &c) ? STATUS_OK : STATUS_FORMAT;
     if (IS("plan"))

@@ -5,7 +5,9 @@
 //   add id priority max_output min_output score stops N… salt N hex prompt N… [1]
 //   remove id why
 //   chunk tokens                       max_chunk of the plans from here on, where it changes
-//   ready id                           the request's late mask is there
+//   ready id                           the request's late mask is there, or what was to be fetched for it
+//   hold id                            the waiting request's pages are being fetched
+//   adopt group lo hi parent token…    a page of this hash came, and became a cache entry
 //   draft id count token…              tokens for the request's next plan to verify
 //   plan id items (request first new first_logit samples)…      id 0: there was nothing to do; samples: rows that do
 //   outcome id (count token… failed)…
@@ -30,6 +32,8 @@ void record_remove(struct record *r, uint64_t id, enum finish_reason why);
 // NULL: nothing was planned, though plans are in flight: a request may have been preempted.
 void record_plan(struct record *r, const struct plan *plan, int max_chunk);
 void record_ready(struct record *r, uint64_t id);
+void record_hold(struct record *r, uint64_t id);
+void record_adopt(struct record *r, const struct kv_wanted *w, const token_id *names, int block_size);
 void record_draft(struct record *r, const struct request *req); // after request_draft()
 void record_outcome(struct record *r, const struct plan *plan, const struct outcome *out);
 void record_close(struct record *r);

@@ -30,7 +30,7 @@ static token_id *copy_sequences(const token_id *from, bool *ok) {
 // Makes the salt, which names the domain of the prefix cache: 8 bytes of the adapter, then the client's; neither: the
 // common domain.
 static bool make_salt(struct request *r, const struct request_params *p) {
-    uint64_t id = p->adapter ? p->adapter->id : 0;
+    uint64_t id = p->adapter ? p->adapter->domain : 0;
     if (id == 0 && p->num_salt == 0)
         return true;
     r->num_salt = (int)sizeof id + p->num_salt;

@@ -1,5 +1,5 @@
 // The scheduler: requests come, steps end, requests leave. policy.c plans the steps. README.md has the rules
-// by number (S1-S16) and the proof that what is admitted ends. Pure: it calls only the KV cache.
+// by number (S1-S18) and the proof that what is admitted ends. Pure: it calls only the KV cache.
 #include "scheduler_state.h"
 
 #include "log.h"
@@ -116,6 +116,25 @@ int sched_num_late(const struct scheduler *s) { return s->num_late; }
 void sched_ready(struct scheduler *s, struct request *r) {
     s->num_late -= r->late;
     r->late = false;
+}
+
+// Requests at the head of the queue that are asked for: pages that come too early are evicted before they are of use.
+enum { FETCH_AHEAD = 8 };
+
+struct request *sched_to_fetch(struct scheduler *s) {
+    struct request *r = s->kv->config.share ? s->waiting.head : NULL;
+    for (int i = 0; r && i < FETCH_AHEAD; r = r->next, i++)
+        if (!r->asked && !r->late && !request_needs_all_rows(r)) {
+            r->asked = true;
+            return r;
+        }
+    return NULL;
+}
+
+void sched_hold(struct scheduler *s, struct request *r) {
+    CHECK(r->state == REQUEST_WAITING && !r->late);
+    r->late = true;
+    s->num_late++;
 }
 
 // ---- what a step gave

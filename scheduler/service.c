@@ -12,6 +12,7 @@
 #include "log.h"
 #include "mailbox.h"
 #include "step_observers.h"
+#include "tiers.h"
 
 #include <math.h>
 #include <stdatomic.h>
@@ -36,6 +37,7 @@ struct service {
     struct scheduler *sched;
     struct drafting drafting;
     struct step_observers observers;
+    struct tiers *tiers; // NULL: there is no store
     pthread_t thread;
     struct mailbox inbox;       // struct inbox_message
     struct mailbox outbox;      // struct service_event
@@ -113,6 +115,7 @@ static void put_finish(struct service *s, struct request *r, enum finish_reason 
     id_map_remove(&s->requests, r->id);
     drafting_drop(&s->drafting, r);
     engine_forget(s->engine, r);
+    tiers_forget(s->tiers, r);
     request_free(r);
     atomic_fetch_sub(&s->live, 1);
     put_event(s, &event);
@@ -216,6 +219,7 @@ static void fail_engine(struct service *s, const struct err *err) {
 
 static void publish_stats(struct service *s) {
     observe_stats(&s->observers, atomic_load(&s->dead));
+    tiers_counts(s->tiers, &s->observers.stats.tiers, &s->observers.stats.store);
     pthread_mutex_lock(&s->stats_lock);
     s->stats_out = s->observers.stats;
     pthread_mutex_unlock(&s->stats_lock);
@@ -301,6 +305,7 @@ static void launch_step(struct service *s, const struct plan *plan, int64_t bega
         if (!r->time_scheduled) {
             leave_queue(s, r, now);
             observe_start(&s->observers, r);
+            tiers_count_start(s->tiers, r);
         }
     }
     int64_t expected = pace_expect(&s->observers.pace, plan->num_decode, plan->num_tokens - plan->num_decode);
@@ -336,6 +341,12 @@ static const struct plan *next_plan(struct service *s) {
     return plan;
 }
 
+// Longest an idle engine thread may sleep; -1: no limit.
+static int64_t watch_ns(const struct service *s) {
+    int64_t engine = engine_watch_ns(s->engine), tiers = tiers_watch_ns(s->tiers);
+    return engine < 0 || (tiers >= 0 && tiers < engine) ? tiers : engine;
+}
+
 static void *service_run(void *arg) {
     struct service *s = arg;
     while (!atomic_load(&s->stopping)) {
@@ -346,6 +357,8 @@ static void *service_run(void *arg) {
         engine_kv(s->engine)->clock = (uint32_t)(began / VIEW_CLOCK_NS);
         drain_inbox(s);
         take_ready(s);
+        if (!atomic_load(&s->dead))
+            tiers_pump(s->tiers);
         began = clock_now_ns();
         const struct plan *plan = next_plan(s);
         if (plan)
@@ -355,15 +368,15 @@ static void *service_run(void *arg) {
         bool idle = num_in_flight(s) == 0;
         if (!idle)
             finish_step(s);
-        // With no step in flight every plan has a request, so no request is left, or a mask is late. After a device
-        // failure no plan is made.
+        // With no step in flight every plan has a request, so no request is left, or masks or pages are awaited. After a
+        // device failure no plan is made.
         CHECK(!idle || atomic_load(&s->dead) || sched_idle(s->sched) || sched_num_late(s->sched) > 0);
         publish_stats(s);
         if (s->config.notify)
             s->config.notify(s->config.notify_arg);
         if (idle) {
             observe_idle(&s->observers, began);
-            mailbox_wait(&s->inbox, engine_watch_ns(s->engine));
+            mailbox_wait(&s->inbox, watch_ns(s));
         }
     }
     while (num_in_flight(s) > 0)
@@ -380,6 +393,7 @@ static void *service_run(void *arg) {
 static void service_free(struct service *s) {
     for (struct service_event event; s->outbox.data && mailbox_take(&s->outbox, &event, 1) == 1;)
         free(event.vector);
+    tiers_close(s->tiers);
     observers_close(&s->observers);
     sched_close(s->sched);
     mailbox_destroy(&s->inbox);
@@ -432,6 +446,9 @@ struct service *service_open(struct engine *engine, const struct service_config 
         goto fail;
     }
     if (!observers_open(&s->observers, config, &sched, s->sched, engine_kv(engine), err))
+        goto fail;
+    s->tiers = tiers_open(engine, s->sched, config->kv_store_private, s->observers.record, wake_up, s, err);
+    if (engine_store(engine) && !s->tiers)
         goto fail;
     engine_notify_masks(engine, wake_up, s);
     publish_stats(s);

@@ -517,6 +517,16 @@ size_t ranks_workspace_of(struct ranks *r, int rank, const struct step_limits *l
     return r->ops->workspace_bytes ? r->ops->workspace_bytes(r->rank[rank].dev, limits) : 0;
 }
 
+void ranks_kv_copy(struct ranks *r, const struct kv_move *moves, int num_moves) {
+    CHECK(r->world == 1);
+    r->ops->kv_copy(r->rank[0].dev, moves, num_moves);
+}
+
+void *ranks_host_page(struct ranks *r, int32_t page) {
+    CHECK(r->world == 1);
+    return r->ops->kv_host_page(r->rank[0].dev, page);
+}
+
 void ranks_launch(struct ranks *r, const struct step *step) {
     struct rank *k = &r->rank[0];
     int at = (int)(r->launched % PLAN_MAX_DEPTH);

@@ -876,4 +876,5 @@ const struct backend_ops backend_cpu = {
     .step_end = cpu_step_end,
     .sync = cpu_sync,
     .kv_copy = cpu_kv_copy,
+    .kv_host_page = cpu_kv_host_page,
 };

@@ -59,3 +59,8 @@ void cpu_kv_copy(struct device *dev, const struct kv_move *moves, int num_moves)
                    kv_page_scales(dev) * sizeof(float));
     }
 }
+
+void *cpu_kv_host_page(struct device *dev, int32_t page) {
+    CHECK(page >= 0 && page < dev->limits.num_host_pages);
+    return page_in(dev, KV_HOST, page);
+}

@@ -110,3 +110,4 @@ size_t cpu_kv_region(const struct device *dev, int num_blocks); // as they lie i
 void cpu_kv_write(struct device *dev, const struct layer *layer, int64_t slot, const float *key,
                   const float *value);
 void cpu_kv_copy(struct device *dev, const struct kv_move *moves, int num_moves);
+void *cpu_kv_host_page(struct device *dev, int32_t page);

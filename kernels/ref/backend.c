@@ -932,6 +932,11 @@ static void ref_kv_copy(struct device *dev, const struct kv_move *moves, int num
     }
 }
 
+static void *ref_kv_host_page(struct device *dev, int32_t page) {
+    CHECK(page >= 0 && page < dev->limits.num_host_pages);
+    return page_in(dev, KV_HOST, page);
+}
+
 const struct backend_ops backend_ref = {
     .abi = BACKEND_ABI,
     .name = "ref",
@@ -961,6 +966,7 @@ const struct backend_ops backend_ref = {
     .step_end = ref_step_end,
     .sync = ref_sync,
     .kv_copy = ref_kv_copy,
+    .kv_host_page = ref_kv_host_page,
 };
 
 // ---- what tests see (inspect.h)

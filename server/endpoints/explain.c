@@ -82,7 +82,7 @@ static bool begin_prompt(struct exchange *exchange, struct api_error *e) {
     if (exchange->app->model.pooling != POOLING_NONE)
         return api_fail(e, 400, "unsupported_model", "model", "This model gives no completions.");
     begin_common(x);
-    uint64_t adapter = r->base.lora ? r->base.lora->adapter->id : 0;
+    uint64_t adapter = r->base.lora ? r->base.lora->adapter->domain : 0;
     x->salted = r->base.salted;
     snprintf(x->adapter, sizeof x->adapter, "%s", r->base.lora ? r->base.lora->name : "");
     x->view.tokens = r->base.prompts[0].ids;

@@ -66,6 +66,8 @@ void setup_engine(const struct config *c, struct engine_config *out) {
         .gpu_memory_utilization = c->gpu_memory_utilization,
         .exact = c->exact,
         .prefix_caching = c->prefix_caching,
+        .kv_store = c->kv_store,
+        .kv_store_bytes = c->kv_store_size,
         .draft_path = setup_draft_path(c),
         .mtp = setup_mtp(c),
         .processes = c->processes,
@@ -96,6 +98,7 @@ void setup_service(const struct config *c, const struct engine_info *info, struc
                      : most < 64 ? most
                                  : 64,
         .target_itl_ns = (int64_t)(c->target_itl * 1e6),
+        .kv_store_private = c->kv_store_private,
         .record = c->record,
         .trace = c->trace,
     };

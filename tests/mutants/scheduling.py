@@ -18,6 +18,9 @@ FORWARD = "engine/forward.c"
 MASKS = "engine/mask_worker.c"
 RANKS = "engine/ranks/ranks.c"
 SERVICE = "scheduler/service.c"
+SEGMENTS = "engine/store/segments.c"
+STORE = "engine/store/kv_store.c"
+CRC = "base/crc32c.c"
 OBSERVERS = "scheduler/step_observers.c"
 VIEW = "scheduler/view.c"
 RECORD = "scheduler/record.c"
@@ -36,8 +39,7 @@ ROWS = [
          "hash_equal(kv->blocks[id].hash, h)))", "test_kv_cache"),  # trust the hash
     (KV, "b->prev = b->published ? kv->free_tail : KV_NONE;\n    b->next = b->published ? KV_NONE : kv->free_head;",
          "b->prev = KV_NONE;\n    b->next = kv->free_head;", "test_kv_cache"),  # youngest evicted first
-    (KV, "    if (b->published) {\n        index_remove(kv, id);\n        remember_evicted(kv, b);\n        kv->num_cached[b->group]--;\n    }\n",
-         "", "test_simulator"),  # reuse without eviction
+    (KV, "    if (b->published) {\n        if (kv->watch)", "    if (false) {\n        if (kv->watch)", "test_simulator"),  # reuse without eviction
     (KV, "int full = num_computed / c->block_size;", "int full = kv_blocks_for(kv, num_computed);",
          "test_simulator"),  # publish a block that is not full
     (KV, "    free_unlink(kv, id);\n    kv->num_cached[group]--;",
@@ -67,7 +69,7 @@ ROWS = [
     ("engine/kv_explain.c", "past->hash.lo == h.lo && ", "", "test_view"),  # another block was evicted
     (VIEW, "t->ids[i], index, r->id);", "t->ids[i], 0, r->id);", "test_view"),  # the first request owns all
     (KV, "kv->blocks[id].group == group && ", "", "test_kv_cache"),  # a page of another group
-    (KV, "served &= i + 1 - run[g]", "served = i + 1 - run[g]", "test_kv_cache"),  # a hit that one group serves
+    (KV, "served &= i + 1 - run[g] <= kv_first_served(c, g, i + 1);\n            more &= c->groups[g].kind != KV_FULL || id != KV_NONE;", "served = i + 1 - run[g] <= kv_first_served(c, g, i + 1);\n            more &= c->groups[g].kind != KV_FULL || id != KV_NONE;", "test_kv_cache"),  # a hit that one group serves
     (KV, "run[g] = id == KV_NONE ? 0 : run[g] + 1;", "run[g] = id == KV_NONE ? run[g] : run[g] + 1;",
          "test_kv_cache"),  # a hit over a gap
     (KV, "more &= c->groups[g].kind != KV_FULL || id != KV_NONE;", "more &= id != KV_NONE;",
@@ -222,7 +224,7 @@ ROWS = [
     (REQUEST, "p->sampling.mirostat_tau <= 0 && p->num_spans == 0)", "p->sampling.mirostat_tau <= 0)", "test_spans"),  # a draft model reads placeholders
     (RECORD, "        s->whole = number(c, 0, 1) != 0;\n        s->hash.lo = number64(c);", "        s->whole = number(c, 0, 1) != 0;\n        number64(c);",
              "test_spans"),  # replayed with half of a hash
-    (KV, "index_insert(kv, t->ids[i], kv_block_names(kv, seq, tokens, i));", "index_insert(kv, t->ids[i], tokens + (size_t)i * (size_t)c->block_size);",
+    (KV, "index_insert(kv, t->ids[i], kv_block_names(kv, seq, tokens, i), KV_PUBLISHED);", "index_insert(kv, t->ids[i], tokens + (size_t)i * (size_t)c->block_size, KV_PUBLISHED);",
          "test_embeds"),  # snapshots behind spans are never found
     (BATCH, "            v->embed_rows[E++] = t + at + i - item->first;", "            v->embed_rows[E++] = 0 * t + at + i - item->first;",
             "test_batch"),  # rows of the step's first item
@@ -284,6 +286,34 @@ ROWS = [
     (SCHED, "s->kv->has_state ? kv_rollback(s->kv, &r->seq)", "false ? 0", "test_simulator"),  # a state with a token that was none
     (SCHED, "    if (over)\n        sched_start_over(s, r);", "", "test_simulator"),  # likewise without drafts
     (SCHED, "    sched_ready(s, r);\n    if (r->state == REQUEST_RUNNING)", "    if (r->state == REQUEST_RUNNING)", "test_simulator"),  # late for ever
+    (SCHED, "if (!r->asked && !r->late &&", "if (!r->asked &&", "test_simulator"),  # a late request is held twice
+    (SCHED, "            r->asked = true;\n", "", "test_scheduler_blocks"),  # asked for in each step
+    (SCHED, "i < FETCH_AHEAD", "i <= FETCH_AHEAD", "test_scheduler_blocks"),  # too early
+    (SCHED, "&& !request_needs_all_rows(r)) {", ") {", "test_scheduler_blocks"),  # fetched for nothing
+    (QUEUES, "    r->asked = false;\n", "", "test_scheduler_blocks"),  # computed again where it could be fetched
+    (KV, "run[g] = can_be ? run[g] + 1 : 0;", "run[g] = can_hit(kv, h, g, names) ? run[g] + 1 : 0;", "test_kv_groups"),  # nothing is ever fetched
+    (KV, "more &= c->groups[g].kind != KV_FULL || can_be;", "more &= can_be;", "test_kv_groups"),  # a window's gap ends the search
+    (KV, "i >= kv_first_served(c, g, longest) && kv_find", "kv_find", "test_kv_groups"),  # what a window no longer sees
+    (KV, "kv_available(kv) == 0 || kv_find(kv, w->hash", "kv_find(kv, w->hash", "test_kv_groups"),  # a reserved page is taken
+    (KV, "|| kv_find(kv, w->hash, w->group, names) != KV_NONE)", ")", "test_kv_groups"),  # two equal entries
+    (KV, "    kv->num_active[w->group]--;\n    kv->num_cached[w->group]++;\n    free_append", "    free_append", "test_kv_groups"),  # the counts drift
+    (KV, "kv->blocks[id].common = common;\n            if", "if", "test_kv_groups"),  # common blocks count as private
+    (KV, "            kv->watch(kv->watch_arg, KV_EVICTED, id);", "            (void)id;", "test_kv_groups"),  # evictions go untold
+    ("engine/adapters.c", ".domain = domain_of(a, &file)", ".domain = 1", "test_adapters"),  # adapters hit each other's pages
+    (CRC, "c = _mm_crc32_u64(c, word)", "c = _mm_crc32_u32((uint32_t)c, (uint32_t)word)", "test_kv_store"),  # half of the bytes
+    (CRC, "tables[7 - i][byte]", "tables[i][byte]", "test_kv_store"),  # the other way round
+    (SEGMENTS, "same && crc32c(0, t->page, s->page_bytes) == r.page_check", "same", "test_kv_store"),  # wrong bytes
+    (SEGMENTS, "memcmp(record + sizeof r, t->tokens,", "memcmp(t->tokens, t->tokens,", "test_kv_store"),  # another prompt's page
+    (SEGMENTS, "r.check == record_check(s, at) &&", "", "test_kv_store"),  # pages by damaged records
+    (SEGMENTS, "others + 2 * s->segment_bytes", "others", "test_kv_store"),  # DIR grows beyond its bound
+    (SEGMENTS, "        move_used(s, own);", "        (void)own;", "test_kv_store"),  # what is in use goes
+    (SEGMENTS, "if (segments_has(s, t->hash, t->group))\n        return STATUS_OK;", "", "test_kv_store"),  # written twice
+    (SEGMENTS, "    at->used |= has;", "", "test_kv_store"),  # nobody is in use
+    (SEGMENTS, "at->dead |= same && st == STATUS_FORMAT;", "", "test_kv_store"),  # damage is read again and again
+    (SEGMENTS, "int end = both < INT_MAX ? (int)both", "int end = both < INT_MAX ? (int)whole", "test_kv_store"),  # records without pages
+    (SEGMENTS, "remove_files(s->place, number);\n        }\n    }\n    for", "(void)number;\n        }\n    }\n    for", "test_kv_store"),  # a segment without a head stops writing
+    (SEGMENTS, "flock(s->lock_file, LOCK_EX | LOCK_NB) == 0", "true", "test_kv_store"),  # two write
+    (STORE, "more = t || !s->closing;", "more = !s->closing;", "test_kv_store"),  # what was posted is lost at the end
     (POLICY, "    if (r->late)\n        return 0;", "", "test_simulator"),  # a row is planned before its mask is there
     (POLICY, "        if (r->late) // S16\n            continue;", "", "test_simulator"),  # likewise from the queue
     (POLICY, "c->has_next_hash && !c->late &&", "c->has_next_hash &&", "test_simulator"),  # others wait for whom nobody computes

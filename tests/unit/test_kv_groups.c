@@ -172,4 +172,106 @@ TEST(test_state_pages) {
     kv_destroy(&kv);
 }
 
+// ---- pages that come from elsewhere
+
+// Pages that can be had: bit i of a group's is block i. And the changes that the cache told of.
+static unsigned can_be_had[KV_MAX_GROUPS];
+static struct kv_hash chain[CAP + 1];
+static int num_asked, changes[3];
+
+static bool has_page(void *arg, struct kv_hash hash, int group) {
+    assert_ptr_equal(arg, chain);
+    num_asked++;
+    for (int i = 0; i < CAP; i++)
+        if (chain[i + 1].lo == hash.lo && chain[i + 1].hi == hash.hi)
+            return can_be_had[group] >> i & 1;
+    return false;
+}
+
+static void count_change(void *arg, enum kv_change change, block_id id) {
+    const struct kv_cache *kv = arg;
+    assert_true(id >= 0 && id < kv->config.num_blocks && kv->blocks[id].published);
+    changes[change]++;
+}
+
+static void find_chain(const struct kv_cache *kv) {
+    chain[0] = kv_root(kv, NULL, 0);
+    for (int i = 0; i < CAP; i++)
+        chain[i + 1] = kv_chain(kv, chain[i], text + i * kv->config.block_size);
+}
+
+static void want(struct kv_cache *kv, struct kv_seq *seq, int n, int max, const char *expected) {
+    struct kv_wanted wanted[64];
+    char got[256] = "";
+    int num = kv_want(kv, seq, chain[0], text, n, has_page, chain, wanted, max);
+    for (int i = 0; i < num; i++) {
+        snprintf(got + strlen(got), sizeof got - strlen(got), "%s%d.%d", i ? " " : "", wanted[i].group,
+                 wanted[i].block);
+        assert_true(wanted[i].hash.lo == chain[wanted[i].block + 1].lo &&
+                    wanted[i].parent == chain[wanted[i].block].lo);
+    }
+    assert_string_equal(got, expected);
+    assert_int_equal(seq->len, 0);
+}
+
+// A page comes, as kv_want() asked for it.
+static block_id adopt(struct kv_cache *kv, int group, int block) {
+    const struct kv_wanted w = {
+        .hash = chain[block + 1], .parent = chain[block].lo, .block = block, .group = group};
+    return kv_adopt(kv, &w, text + block * kv->config.block_size);
+}
+
+TEST(test_pages_from_elsewhere) {
+    static const enum kv_kind all[] = {KV_FULL, KV_WINDOW, KV_STATE};
+    struct kv_cache kv = make_groups(24, 3, all);
+    struct table ta;
+    struct kv_seq *a = table_init(&ta);
+    number_text();
+    find_chain(&kv);
+    kv.watch = count_change;
+    kv.watch_arg = &kv;
+    memset(can_be_had, 0, sizeof can_be_had);
+    want(&kv, a, 255, 64, "");
+    assert_int_equal(num_asked, 3); // no full block, no hit
+    // Full blocks to 12, window blocks from 4 on, states of 5 and 12: a hit of 12 needs window blocks 8 to 11.
+    can_be_had[0] = (1u << 12) - 1;
+    can_be_had[1] = 0xfff0;
+    can_be_had[2] = 1u << 4 | 1u << 11;
+    want(&kv, a, 255, 64, "0.0 0.1 0.2 0.3 0.4 0.5 0.6 0.7 0.8 1.8 0.9 1.9 0.10 1.10 0.11 1.11 2.11");
+    want(&kv, a, 191, 3, ""); // a window before 5 is not there, nor 12 within 191 tokens
+    can_be_had[1] = 0xffff;
+    want(&kv, a, 191, 3, "0.0 1.0 0.1"); // of a hit of 5; no more than there is room for
+    want(&kv, a, 255, 64, "0.0 0.1 0.2 0.3 0.4 0.5 0.6 0.7 0.8 1.8 0.9 1.9 0.10 1.10 0.11 1.11 2.11");
+    for (int i = 0; i < 12; i++) {
+        assert_true(adopt(&kv, 0, i) != KV_NONE);
+        assert_int_equal(adopt(&kv, 0, i), KV_NONE); // it is there
+        assert_true(i < 8 || adopt(&kv, 1, i) != KV_NONE);
+        assert_int_equal(check2(&kv, NULL, NULL), 0);
+    }
+    assert_int_equal(kv_match(&kv, a, chain[0], text, 255), 0); // without a state no hit
+    want(&kv, a, 255, 64, "2.11");
+    assert_true(adopt(&kv, 2, 11) != KV_NONE);
+    want(&kv, a, 255, 64, ""); // all that can be had is here
+    assert_int_equal(kv_match(&kv, a, chain[0], text, 255), 192);
+    assert_int_equal(check2(&kv, a, NULL), 0);
+    assert_true(changes[KV_ADOPTED] == 17 && changes[KV_PUBLISHED] == 0 && changes[KV_EVICTED] == 0);
+    assert_int_equal(kv_available(&kv), 24 - 17);
+    assert_true(kv_grow(&kv, a, 192 + 48)); // takes all but one that is free, and lets nothing in use go
+    assert_int_equal(kv_available(&kv), 0);
+    assert_int_equal(adopt(&kv, 0, 13), KV_NONE);
+    kv_publish(&kv, a, chain[0], text, 208);
+    assert_int_equal(changes[KV_PUBLISHED], 2);
+    assert_true(kv.blocks[a->tables[0].ids[12]].common && !kv.blocks[a->tables[0].ids[11]].common);
+    kv_release(&kv, a);
+    // An adopted page is the last to be evicted.
+    block_id last = adopt(&kv, 0, 13);
+    assert_int_equal(kv.free_tail, last);
+    assert_true(kv_grow(&kv, a, 16 * 11)); // all pages but one
+    assert_true(kv.blocks[last].published && kv_available(&kv) == 1);
+    assert_int_equal(changes[KV_EVICTED], 19); // the published ones, too
+    assert_int_equal(check2(&kv, a, NULL), 0);
+    kv_release(&kv, a);
+    kv_destroy(&kv);
+}
+
 int main(void) { return run_all_tests(NULL, NULL); }

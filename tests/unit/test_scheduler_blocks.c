@@ -243,6 +243,50 @@ TEST(test_failed_admission) {
     bench_end(&b);
 }
 
+// S18: the first eight that wait are asked for, each once while it waits; one that is held waits, and others start.
+TEST(test_fetching) {
+    struct bench b;
+    struct request *r[9];
+    struct bench_config c = config_of(2, 40, 40);
+    c.sched.max_waiting = 9;
+    bench_init(&b, 20, c);
+    struct request_params rows = params_of(1, 8, 1);
+    rows.sampling.prompt_logprobs = true; // takes nothing from the cache
+    r[0] = add_params(&b, &rows);
+    for (int i = 1; i < 9; i++)
+        r[i] = add(&b, (uint64_t)i + 1, 8, 1);
+    for (int i = 1; i < 8; i++)
+        assert_ptr_equal(sched_to_fetch(b.s), r[i]);
+    assert_null(sched_to_fetch(b.s));
+    sched_hold(b.s, r[1]);
+    assert_int_equal(sched_num_late(b.s), 1);
+    const struct plan *plan = step(&b, 7);
+    assert_true(plan->num_items == 2 && r[1]->state == REQUEST_WAITING);
+    assert_item(plan, 0, r[0], 0, 8);
+    assert_item(plan, 1, r[2], 0, 8);
+    assert_ptr_equal(sched_to_fetch(b.s), r[8]); // moved up
+    for (int i = 3; i < 9; i += 2)
+        assert_int_equal(step(&b, 7)->num_items, 2);
+    assert_null(plan_step(&b)); // it alone is left
+    sched_ready(b.s, r[1]);
+    assert_int_equal(sched_num_late(b.s), 0);
+    assert_item(step(&b, 7), 0, r[1], 0, 8);
+    for (int i = 0; i < 9; i++)
+        request_free(r[i]);
+    // Preempted, it may fetch again.
+    struct request *a = add(&b, 20, 8, 60), *z = add(&b, 21, 8, 60);
+    assert_ptr_equal(sched_to_fetch(b.s), a);
+    assert_ptr_equal(sched_to_fetch(b.s), z);
+    while (z->num_preemptions == 0)
+        step(&b, 7);
+    assert_ptr_equal(sched_to_fetch(b.s), z);
+    sched_hold(b.s, z);
+    drop(&b, z); // and leave while it does
+    assert_int_equal(sched_num_late(b.s), 0);
+    drop(&b, a);
+    bench_end(&b);
+}
+
 // Requests that find the snapshot at the end of their prompt start at once: none waits for what the other computes.
 TEST(test_hits_of_states) {
     struct bench b;

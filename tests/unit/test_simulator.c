@@ -12,7 +12,7 @@
 // and samples behind them, which must leave no trace.
 //
 // The device is sometimes late with the mask of a request that sees its tokens: then the row gives no token, and is
-// computed again when the mask is there.
+// computed again when the mask is there. Waiting requests fetch pages from a store, all, some or none of which come.
 //
 // QUIRE_SIM_REQUESTS: how many requests in all. QUIRE_SIM_SEED: only the scenario of this seed, as printed by
 // a failure.
@@ -21,7 +21,8 @@
 #include "harness.h"
 
 #include "scheduler_state.h"
-#include "simulated_prompts.h"
+#include "simulated_store.h"
+#include "simulator_seen.h"
 
 #include <inttypes.h>
 #include <signal.h>
@@ -72,7 +73,8 @@ struct client {
     int num_preemptions;
     int num_passed; // plans since it could decode and did not
     bool started, cancelled, failed;
-    bool has_mask;    // of its next token: it was late
+    bool has_mask; // of its next token: it was late
+    struct simulated_fetch fetch;
     int updates_left; // a cancelled request is gone within so many updates
 };
 
@@ -98,6 +100,7 @@ struct sim {
     // Requests arrive with preemptions on their account, or the last few would hardly ever be seen.
     bool tired;
     unsigned fail_every;              // items, 0: never
+    bool stores;                      // pages outlive their places in the cache
     unsigned late_every, ready_every; // items whose masks are late, 0: none; iterations until one is there
     struct client *clients[MAX_LIVE];
     int free_ids[MAX_LIVE], num_free_ids;
@@ -109,20 +112,8 @@ struct sim {
     int64_t max_steps, num_steps;
 };
 
-static struct {
-    uint64_t requests, refused, steps, preemptions, reserved, hits, deferred, evicted, out_of_order,
-        stopped_ahead;
-    uint64_t cancel_new, cancel_preempted, cancel_running, cancel_in_flight, cancel_again, failed,
-        prompt_logprobs, deferred_victims;
-    uint64_t passed_over, shared, full; // S13; steps with as many plans in flight as may be, over two
-    uint64_t late, late_drafts, late_prompts, started_over, overtook_late, all_late; // S16
-    uint64_t drafts, accepted, none_right, all_right, stopped_inside, trimmed;       // S15
-    uint64_t empty, finish_stop, finish_length;
-    uint64_t spans, whole, span_hits, grid_hits, inside_whole, beyond_budget, whole_refused; // S17
-    uint64_t given_back, window_hits, snapshots, restored, rolled_back, longer_than_pool;
-} seen;
-
 static struct sim sim; // large; one at a time
+static struct simulated_store store;
 
 // ---- requests
 
@@ -759,11 +750,40 @@ static void propose(struct sim *m) {
     }
 }
 
+// Waiting requests ask the store. Of those that fetch some get pages; some give up, as one does at least where `one`.
+static bool fetch(struct sim *m, bool one) {
+    for (struct request *r; m->stores && (r = sched_to_fetch(m->s));) {
+        struct simulated_fetch *f = &client_of(m, r)->fetch;
+        f->next = 0;
+        f->num = kv_want(&m->kv, &r->seq, r->root, r->tokens, r->num_tokens - 1, simulated_has, &store,
+                         f->wanted, between(1, STORE_WANTED));
+        if (f->num > 0)
+            sched_hold(m->s, r);
+        seen.fetches += f->num > 0;
+    }
+    for (int i = 0; m->stores && i < m->num_live; i++) {
+        struct client *c = m->clients[m->live[i]];
+        struct simulated_fetch *f = &c->fetch;
+        if (f->num == 0 || !c->r->late || c->r->state != REQUEST_WAITING)
+            continue;
+        for (int k = between(0, 8); k > 0 && f->next < f->num; k--)
+            seen.adopted += simulated_come(&store, f, c->r);
+        bool gives_up = one || one_in(30);
+        seen.given_up += gives_up && f->next < f->num;
+        if (f->next < f->num && !gives_up)
+            continue;
+        sched_ready(m->s, c->r);
+        f->num = 0;
+        one = false;
+    }
+    return one;
+}
+
 // Some of the late masks, or one at least, are there.
 static void make_ready(struct sim *m, bool one) {
     for (int i = 0; i < m->num_live; i++) {
         struct request *r = m->clients[m->live[i]]->r;
-        if (r->late && (one || one_in(m->ready_every))) {
+        if (r->late && client_of(m, r)->fetch.num == 0 && (one || one_in(m->ready_every))) {
             sched_ready(m->s, r);
             client_of(m, r)->has_mask = true;
             one = false;
@@ -861,6 +881,12 @@ static void scenario_init(struct sim *m) {
         k.num_blocks = MAX_BLOCKS;
     sim_check(kv_init(&m->kv, &k) == STATUS_OK);
     sim_check((m->s = sched_open(&m->config, &m->kv, NULL)) != NULL);
+    m->stores = k.share && one_in(2);
+    memset(&store, 0, sizeof store);
+    store.kv = &m->kv;
+    store.cells = m->cells;
+    m->kv.watch = m->stores ? simulated_watch : NULL;
+    m->kv.watch_arg = &store;
     for (int i = 0; i < MAX_LIVE; i++)
         m->free_ids[m->num_free_ids++] = MAX_LIVE - 1 - i;
 }
@@ -885,6 +911,7 @@ static void run_scenario(uint64_t seed, int num_bursts) {
         if (one_in(2))
             propose(m);
         make_ready(m, false);
+        fetch(m, false);
         struct before_step b;
         note_before(m, &b);
         const struct plan *plan = sched_step(m->s, m->max_chunk);
@@ -901,7 +928,7 @@ static void run_scenario(uint64_t seed, int num_bursts) {
             seen.deferred_victims += m->s->running.len > 0 && m->num_jobs > 0;
             sim_check(m->num_jobs > 0 || sched_idle(m->s) || sched_num_late(m->s) > 0); // no deadlock
             seen.all_late += m->num_jobs == 0 && !sched_idle(m->s);
-            make_ready(m, m->num_jobs == 0);
+            make_ready(m, fetch(m, m->num_jobs == 0));
         }
         check_state(m);
         if (cancel_every > 0 && m->num_live > 0 && one_in(cancel_every))
@@ -941,56 +968,9 @@ TEST(test_traffic) {
     }
     for (int i = 0; i < MAX_LIVE; i++)
         free(sim.clients[i]);
-    printf("  requests %" PRIu64 ", refused %" PRIu64 ", steps %" PRIu64 ", preemptions %" PRIu64
-           " (reserved starts %" PRIu64 "), hits %" PRIu64 ", evicted %" PRIu64 ", deferred %" PRIu64
-           " (overtaken %" PRIu64 ")\n",
-           seen.requests, seen.refused, seen.steps, seen.preemptions, seen.reserved, seen.hits, seen.evicted,
-           seen.deferred, seen.out_of_order);
-    printf("  cancels: new %" PRIu64 ", preempted %" PRIu64 ", running %" PRIu64 ", in flight %" PRIu64
-           ", again %" PRIu64 "; failed %" PRIu64 ", prompt log-probabilities %" PRIu64
-           ", stopped ahead %" PRIu64 ", waited %" PRIu64 "\n",
-           seen.cancel_new, seen.cancel_preempted, seen.cancel_running, seen.cancel_in_flight,
-           seen.cancel_again, seen.failed, seen.prompt_logprobs, seen.stopped_ahead, seen.deferred_victims);
-    printf("  passed over %" PRIu64 ", prompts shared out %" PRIu64 ", more than two plans in flight %" PRIu64
-           "\n",
-           seen.passed_over, seen.shared, seen.full);
-    printf("  windows gave blocks back %" PRIu64 " times, hits behind them %" PRIu64
-           ", longer than the pool %" PRIu64 "; snapshots %" PRIu64 ", restored %" PRIu64 "\n",
-           seen.given_back, seen.window_hits, seen.longer_than_pool, seen.snapshots, seen.restored);
-    printf("  drafts %" PRIu64 ", right %" PRIu64 ", items without a right one %" PRIu64
-           ", all right %" PRIu64 ", stopped inside %" PRIu64 ", trimmed %" PRIu64 "\n",
-           seen.drafts, seen.accepted, seen.none_right, seen.all_right, seen.stopped_inside, seen.trimmed);
-    printf("  late masks %" PRIu64 ", of drafts %" PRIu64 ", of prompts %" PRIu64 ", started over %" PRIu64
-           ", overtaken %" PRIu64 ", all late %" PRIu64 "\n",
-           seen.late, seen.late_drafts, seen.late_prompts, seen.started_over, seen.overtook_late,
-           seen.all_late);
-    printf("  spans %" PRIu64 ", whole %" PRIu64 ", in hits %" PRIu64 ", with grids %" PRIu64
-           ", hits inside whole ones %" PRIu64 ", longer than the budget %" PRIu64 ", refused %" PRIu64 "\n",
-           seen.spans, seen.whole, seen.span_hits, seen.grid_hits, seen.inside_whole, seen.beyond_budget,
-           seen.whole_refused);
-    printf("  empty outputs %" PRIu64 ", stop %" PRIu64 ", length %" PRIu64 "\n", seen.empty,
-           seen.finish_stop, seen.finish_length);
-    if (seed || want < 10000)
-        return; // too little to have met everything
-    assert_true(seen.preemptions > 0 && seen.reserved > 0 && seen.hits > 0 && seen.deferred > 0 &&
-                seen.evicted > 0);
-    assert_true(seen.out_of_order > 0 && seen.refused > 0 && seen.deferred_victims > 0 &&
-                seen.stopped_ahead > 0);
-    assert_true(seen.cancel_new > 0 && seen.cancel_preempted > 0 && seen.cancel_running > 0);
-    assert_true(seen.cancel_in_flight > 0 && seen.cancel_again > 0 && seen.failed > 0 &&
-                seen.prompt_logprobs > 0);
-    assert_true(seen.passed_over > 0 && seen.full > 0 && (seen.shared > 0 || want < 100000));
-    assert_true(seen.drafts > seen.accepted && seen.accepted > 0 && seen.none_right > 0 &&
-                seen.all_right > 0);
-    assert_true(seen.late > 0 && seen.late_drafts > 0 && seen.late_prompts > 0 && seen.started_over > 0 &&
-                seen.overtook_late > 0 && seen.all_late > 0);
-    assert_true(seen.spans > seen.whole && seen.whole > 0 && seen.span_hits > seen.grid_hits &&
-                seen.grid_hits > 0 && seen.inside_whole > 0 && seen.beyond_budget > 0 &&
-                seen.whole_refused > 0);
-    assert_true(seen.stopped_inside > 0 && seen.trimmed > 0 && seen.empty > 0);
-    assert_true(seen.finish_stop > 0 && seen.finish_length > 0);
-    assert_true(seen.given_back > 0 && seen.window_hits > 0 && seen.longer_than_pool > 0);
-    assert_true(seen.snapshots > 0 && seen.restored > 0 && seen.rolled_back > 0);
+    print_seen();
+    if (!seed && want >= 10000) // enough to have met everything
+        check_seen(want);
 }
 
 int main(void) { return run_all_tests(NULL, NULL); }

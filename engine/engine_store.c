@@ -1,0 +1,71 @@
+#include "engine_store.h"
+
+#include "buf.h"
+#include "build_id.h"
+#include "clock.h"
+#include "log.h"
+#include "models/model_hash.h"
+
+#include <stdlib.h>
+
+// Of files as they are written, and of the identity's text.
+enum { STORE_FORMAT = 1 };
+
+int store_host_pages(uint64_t page_bytes) {
+    const uint64_t room = 64 << 20, least = 8, most = 256, n = room / page_bytes;
+    return (int)(n < least ? least : n > most ? most : n);
+}
+
+// The sources decide what the rules of numerics are, so each build has pages of its own.
+static void write_identity(struct buf *b, const struct store_of *of, const char *model_hash) {
+    const struct model_config *m = of->model;
+    buf_fmt(b, "quire KV store %d\nbuild %s\nmodel %s\ndevice %s, kernels %llu\n", STORE_FORMAT, build_id,
+            model_hash, of->ops->name, (unsigned long long)of->device->numerics);
+    buf_fmt(b, "weights %s\ncache %s, blocks of %d tokens, %zu bytes\n", of->dtype,
+            dtype_name(of->device->kv_dtype), of->config->block_size, of->page_bytes);
+    for (int g = 0; g < m->num_groups; g++)
+        buf_fmt(b, "group %d: kind %d, window %d%s, %d layers\n", g, (int)m->groups[g].kind,
+                m->groups[g].window, m->groups[g].chunked ? " in chunks" : "", m->groups[g].num_layers);
+    for (int i = 0; i < m->num_ropes; i++)
+        buf_fmt(b, "rope %d: %s factors\n", i,
+                m->ropes[i].long_factors && m->ropes[i].freq_factors == m->ropes[i].long_factors ? "long"
+                                                                                                 : "its");
+    buf_fmt(b, "variant %s\n", of->config->variant ? of->config->variant : "any");
+}
+
+enum status store_open(const struct store_of *of, struct kv_store **store, struct err *err) {
+    char hash[MODEL_HASH_BYTES];
+    struct buf identity = {0};
+    if (of->ranks > 1)
+        return err_set(err, STATUS_INVALID, "--kv-store takes one rank; here are %d", of->ranks);
+    if (!of->ops->kv_host_page)
+        return err_set(err, STATUS_INVALID,
+                       "--kv-store is not supported yet by device '%s'; --device cpu has it", of->ops->name);
+    if (!of->config->prefix_caching)
+        return err_set(err, STATUS_INVALID,
+                       "--kv-store keeps the prefix cache, which --no-enable-prefix-caching "
+                       "turns off");
+    double began = clock_now_s();
+    if (model_hash_file(of->file, hash, err) != STATUS_OK)
+        return err->code;
+    log_msg(LOG_INFO, "model_hash=%s model_hash_ms=%.0f", hash, (clock_now_s() - began) * 1e3);
+    write_identity(&identity, of, hash);
+    if (!buf_cstr(&identity))
+        return err_set(err, STATUS_NOMEM, "out of memory for the KV store");
+    const struct kv_store_config config = {.dir = of->config->kv_store,
+                                           .max_bytes = of->config->kv_store_bytes,
+                                           .identity = buf_cstr(&identity),
+                                           .block_size = of->config->block_size,
+                                           .page_bytes = of->page_bytes};
+    began = clock_now_s();
+    *store = kv_store_open(&config, err);
+    buf_free(&identity);
+    if (!*store)
+        return err->code;
+    struct kv_store_stats stats;
+    kv_store_stats(*store, &stats);
+    log_msg(LOG_INFO, "kv_store=%s pages=%lld bytes=%lld max_bytes=%lld writes=%s open_ms=%.0f", config.dir,
+            (long long)stats.pages, (long long)stats.bytes, (long long)stats.max_bytes,
+            stats.writer ? "yes" : "no, another process does", (clock_now_s() - began) * 1e3);
+    return STATUS_OK;
+}

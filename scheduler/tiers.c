@@ -1,0 +1,315 @@
+#include "tiers.h"
+
+#include "clock.h"
+#include "minmax.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+// A page that does not come within so long is a miss.
+static const int64_t PATIENCE_NS = 2000000000;
+
+// A page on its way, in the page of host memory with its number.
+struct passage {
+    struct kv_transfer transfer;
+    struct kv_wanted wanted; // of one that is read
+    struct fetch *fetch;     // that waits for it; NULL: nobody does any more
+    bool taken;
+};
+
+// A request that waits for pages.
+struct fetch {
+    struct request *request;
+    struct kv_wanted *wanted; // (num)
+    int num, next;            // next: to be asked for
+    int under_way;
+    int64_t began, moved; // monotonic ns; moved: when a page last came
+    struct fetch *after;
+};
+
+struct publication {
+    block_id id;
+    struct kv_hash hash;
+};
+
+struct tiers {
+    struct engine *engine;
+    struct kv_store *store;
+    struct scheduler *sched;
+    struct kv_cache *kv;
+    struct record *record;
+    bool private;
+    struct passage *passages; // (num_passages)
+    int num_passages, num_reading, num_writing;
+    token_id *names;           // (num_passages, block_size)
+    struct publication *queue; // (queue_size) a ring of what is to be written
+    int queue_size, first, num;
+    struct kv_wanted *wanted; // (num_blocks) scratch
+    struct fetch *fetches;    // in the order in which they began
+    struct tier_counts counts;
+};
+
+// ---- writing behind
+
+// A full queue forgets its oldest, which is also the first to be evicted.
+static void note_change(void *arg, enum kv_change change, block_id id) {
+    struct tiers *t = arg;
+    const struct kv_block *b = &t->kv->blocks[id];
+    if (change != KV_PUBLISHED || (t->private && !b->common))
+        return;
+    if (t->num == t->queue_size) {
+        t->first = (t->first + 1) % t->queue_size;
+        t->num--;
+        t->counts.skipped++;
+    }
+    t->queue[(t->first + t->num++) % t->queue_size] = (struct publication){id, b->hash};
+}
+
+static struct passage *free_passage(struct tiers *t) {
+    for (int i = 0; i < t->num_passages; i++)
+        if (!t->passages[i].taken)
+            return &t->passages[i];
+    return NULL;
+}
+
+static int32_t page_of(const struct tiers *t, const struct passage *p) { return (int32_t)(p - t->passages); }
+
+// Gives a page to the store. Its names are in the transfer.
+static void post(struct tiers *t, struct passage *p, struct kv_hash hash, uint64_t parent, int group,
+                 bool writes) {
+    p->taken = true;
+    p->transfer.hash = hash;
+    p->transfer.parent = parent;
+    p->transfer.group = group;
+    p->transfer.writes = writes;
+    p->transfer.page = engine_host_page(t->engine, page_of(t, p));
+    *(writes ? &t->num_writing : &t->num_reading) += 1;
+    kv_store_post(t->store, &p->transfer);
+}
+
+static void write_behind(struct tiers *t) {
+    const size_t size = (size_t)t->kv->config.block_size;
+    while (t->num > 0 && t->num_writing < t->num_passages / 2) {
+        const struct publication q = t->queue[t->first];
+        const struct kv_block *b = &t->kv->blocks[q.id];
+        t->first = (t->first + 1) % t->queue_size;
+        t->num--;
+        if (!b->published || b->hash.lo != q.hash.lo || b->hash.hi != q.hash.hi) {
+            t->counts.skipped++;
+            continue;
+        }
+        if (kv_store_has(t->store, q.hash, b->group))
+            continue;
+        struct passage *p = free_passage(t);
+        struct kv_move move = {.from = q.id, .to = page_of(t, p), .to_tier = KV_HOST};
+        engine_kv_copy(t->engine, &move, 1);
+        memcpy(p->transfer.tokens, t->kv->tokens + (size_t)q.id * size, size * sizeof(token_id));
+        p->fetch = NULL;
+        post(t, p, b->hash, b->parent, b->group, true);
+    }
+}
+
+// ---- fetching
+
+static bool store_has(void *arg, struct kv_hash hash, int group) {
+    return kv_store_has(((struct tiers *)arg)->store, hash, group);
+}
+
+// A request that may hit pages of the store waits for them, beside those that run.
+static void begin_fetch(struct tiers *t, struct request *r) {
+    int most = min_int(kv_available(t->kv), t->kv->config.num_blocks);
+    int num = kv_want(t->kv, &r->seq, r->root, r->tokens, r->num_tokens - 1, store_has, t, t->wanted, most);
+    struct fetch *f = num > 0 ? calloc(1, sizeof *f) : NULL, **end = &t->fetches;
+    if (!f || !(f->wanted = malloc((size_t)num * sizeof *f->wanted))) {
+        free(f);
+        return;
+    }
+    memcpy(f->wanted, t->wanted, (size_t)num * sizeof *f->wanted);
+    f->request = r;
+    f->num = num;
+    f->began = f->moved = clock_now_ns();
+    while (*end)
+        end = &(*end)->after;
+    *end = f;
+    t->counts.fetches++;
+    record_hold(t->record, r->id);
+    sched_hold(t->sched, r);
+}
+
+static void end_fetch(struct tiers *t, struct fetch *f) {
+    struct fetch **at = &t->fetches;
+    for (int i = 0; i < t->num_passages; i++)
+        if (t->passages[i].fetch == f)
+            t->passages[i].fetch = NULL;
+    while (*at != f)
+        at = &(*at)->after;
+    *at = f->after;
+    if (f->request) {
+        f->request->fetch_ns = clock_now_ns() - f->began;
+        record_ready(t->record, f->request->id);
+        sched_ready(t->sched, f->request);
+    }
+    free(f->wanted);
+    free(f);
+}
+
+static const token_id *names_of(const struct tiers *t, const struct request *r, int block) {
+    return kv_block_names(t->kv, &r->seq, r->tokens, block);
+}
+
+static bool is_under_way(const struct tiers *t, const struct kv_wanted *w) {
+    for (int i = 0; i < t->num_passages; i++) {
+        const struct passage *p = &t->passages[i];
+        if (p->taken && !p->transfer.writes && p->wanted.group == w->group &&
+            p->wanted.hash.lo == w->hash.lo && p->wanted.hash.hi == w->hash.hi)
+            return true;
+    }
+    return false;
+}
+
+// Asks for its next pages, as many as there is room for. One that another fetch has asked for comes with that.
+static void ask_on(struct tiers *t, struct fetch *f) {
+    for (; f->next < f->num && t->num_reading < t->num_passages - t->num_passages / 2; f->next++) {
+        const struct kv_wanted *w = &f->wanted[f->next];
+        const token_id *names = names_of(t, f->request, w->block);
+        if (kv_find(t->kv, w->hash, w->group, names) != KV_NONE)
+            continue;
+        if (is_under_way(t, w))
+            return;
+        struct passage *p = free_passage(t);
+        memcpy(p->transfer.tokens, names, (size_t)t->kv->config.block_size * sizeof *names);
+        p->wanted = *w;
+        p->fetch = f;
+        f->under_way++;
+        post(t, p, w->hash, w->parent, w->group, false);
+    }
+}
+
+// A page has come: from now on it is in the cache.
+static void take_read(struct tiers *t, struct passage *p) {
+    struct fetch *f = p->fetch;
+    block_id id = p->transfer.good ? kv_adopt(t->kv, &p->wanted, p->transfer.tokens) : KV_NONE;
+    if (id != KV_NONE) {
+        struct kv_move move = {.from = page_of(t, p), .from_tier = KV_HOST, .to = id};
+        record_adopt(t->record, &p->wanted, p->transfer.tokens, t->kv->config.block_size);
+        engine_kv_copy(t->engine, &move, 1);
+        engine_host_page(t->engine, page_of(t, p)); // it has been copied when another one is read there
+    }
+    if (!f)
+        return;
+    f->under_way--;
+    f->moved = clock_now_ns();
+    if (!p->transfer.good) // those behind it are of no use
+        f->num = f->next;
+}
+
+static void end_passage(struct tiers *t, struct kv_transfer *done) {
+    ((struct passage *)done->owner)->taken = false;
+    *(done->writes ? &t->num_writing : &t->num_reading) -= 1;
+}
+
+void tiers_pump(struct tiers *t) {
+    if (!t)
+        return;
+    for (struct kv_transfer *done; (done = kv_store_take(t->store));) {
+        if (!done->writes)
+            take_read(t, done->owner);
+        end_passage(t, done);
+    }
+    for (struct request *r; (r = sched_to_fetch(t->sched));)
+        begin_fetch(t, r);
+    int64_t now = clock_now_ns();
+    for (struct fetch *f = t->fetches, *after; f; f = after) {
+        after = f->after;
+        ask_on(t, f);
+        bool late = now - f->moved > PATIENCE_NS;
+        t->counts.late_fetches += late;
+        if (late || (f->next == f->num && f->under_way == 0))
+            end_fetch(t, f);
+    }
+    write_behind(t);
+}
+
+int64_t tiers_watch_ns(const struct tiers *t) {
+    return t && (t->fetches || t->num > 0) ? PATIENCE_NS / 2 : -1;
+}
+
+void tiers_forget(struct tiers *t, const struct request *r) {
+    for (struct fetch *f = t ? t->fetches : NULL; f; f = f->after)
+        if (f->request == r) {
+            f->request = NULL;
+            end_fetch(t, f);
+            return;
+        }
+}
+
+void tiers_count_start(struct tiers *t, const struct request *r) {
+    if (t && r->fetch_ns > 0 && r->num_cached > r->expect_cached)
+        t->counts.hit_tokens += (uint64_t)(r->num_cached - r->expect_cached);
+}
+
+// ---- start and end
+
+struct tiers *tiers_open(struct engine *engine, struct scheduler *sched, bool private, struct record *record,
+                         void (*notify)(void *arg), void *arg, struct err *err) {
+    struct kv_store *store = engine_store(engine);
+    struct kv_cache *kv = engine_kv(engine);
+    struct tiers *t = store ? calloc(1, sizeof *t) : NULL;
+    if (!t) {
+        if (store)
+            err_set(err, STATUS_NOMEM, "out of memory for the KV store");
+        return NULL;
+    }
+    const size_t num = (size_t)engine_info(engine)->num_host_pages, size = (size_t)kv->config.block_size;
+    *t = (struct tiers){.engine = engine,
+                        .store = store,
+                        .sched = sched,
+                        .kv = kv,
+                        .record = record,
+                        .private = private,
+                        .num_passages = (int)num,
+                        .queue_size = kv->config.num_blocks};
+    t->passages = calloc(num, sizeof *t->passages);
+    t->names = calloc(num * size, sizeof *t->names);
+    t->queue = calloc((size_t)t->queue_size, sizeof *t->queue);
+    t->wanted = calloc((size_t)kv->config.num_blocks, sizeof *t->wanted);
+    if (!t->passages || !t->names || !t->queue || !t->wanted) {
+        err_set(err, STATUS_NOMEM, "out of memory for the KV store");
+        tiers_close(t);
+        return NULL;
+    }
+    for (size_t i = 0; i < num; i++) {
+        t->passages[i].transfer.tokens = t->names + i * size;
+        t->passages[i].transfer.owner = &t->passages[i];
+    }
+    kv->watch = note_change;
+    kv->watch_arg = t;
+    kv_store_notify(store, notify, arg);
+    return t;
+}
+
+void tiers_close(struct tiers *t) {
+    if (!t)
+        return;
+    t->kv->watch = NULL;
+    while (t->num_reading + t->num_writing > 0)
+        end_passage(t, kv_store_wait(t->store));
+    while (t->fetches) {
+        struct fetch *f = t->fetches;
+        t->fetches = f->after;
+        free(f->wanted);
+        free(f);
+    }
+    free(t->passages);
+    free(t->names);
+    free(t->queue);
+    free(t->wanted);
+    free(t);
+}
+
+void tiers_counts(const struct tiers *t, struct tier_counts *counts, struct kv_store_stats *store) {
+    if (!t)
+        return;
+    *counts = t->counts;
+    kv_store_stats(t->store, store);
+}

@@ -1,0 +1,380 @@
+// The store of pages: the checksum, segments in files, what becomes of damage and of full disks, and its threads.
+#include "harness.h"
+
+#include "crc32c.h"
+#include "store/segments.h"
+
+#include <dirent.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { SIZE = 16, PAGE = 1000 };
+
+static char dir[64];
+static token_id names[SIZE];
+static unsigned char page[PAGE];
+
+static void remove_tree(const char *path) {
+    char command[256];
+    snprintf(command, sizeof command, "rm -rf %s", path);
+    assert_int_equal(system(command), 0);
+}
+
+// An empty directory of the test's own, in place of the last one's.
+static void fresh(void) {
+    if (dir[0])
+        remove_tree(dir);
+    snprintf(dir, sizeof dir, "/tmp/quire-store-XXXXXX");
+    assert_non_null(mkdtemp(dir));
+}
+
+static int end(void **state) {
+    (void)state;
+    remove_tree(dir);
+    return 0;
+}
+
+static struct kv_store_config config_of(int64_t max_bytes, const char *identity) {
+    return (struct kv_store_config){
+        .dir = dir, .max_bytes = max_bytes, .identity = identity, .block_size = SIZE, .page_bytes = PAGE};
+}
+
+static struct segment_store *open_store(int64_t max_bytes) {
+    const struct kv_store_config c = config_of(max_bytes, "test");
+    struct err err = {0};
+    struct segment_store *s = segments_open(&c, &err);
+    if (!s)
+        fail_msg("%s", err.msg);
+    return s;
+}
+
+static struct kv_hash hash_of(int i) {
+    return (struct kv_hash){(uint64_t)i * 0x9e3779b97f4a7c15u, (uint64_t)i};
+}
+
+// Page i of the test: its tokens and bytes follow from i.
+static struct kv_transfer transfer_of(int i) {
+    for (int k = 0; k < SIZE; k++)
+        names[k] = i * 100 + k;
+    for (int k = 0; k < PAGE; k++)
+        page[k] = (unsigned char)(i + k * 7);
+    return (struct kv_transfer){
+        .hash = hash_of(i), .parent = (uint64_t)i, .group = i % 2, .tokens = names, .page = page};
+}
+
+static enum status write_page(struct segment_store *s, int i) {
+    struct err err = {0};
+    const struct kv_transfer t = transfer_of(i);
+    return segments_write(s, &t, &err);
+}
+
+// STATUS_OK only if the bytes are those that were written.
+static enum status read_page(struct segment_store *s, int i) {
+    struct kv_transfer t = transfer_of(i);
+    unsigned char got[PAGE];
+    t.page = got;
+    memset(got, 0xee, sizeof got);
+    enum status st = segments_read(s, &t, NULL);
+    assert_true(st != STATUS_OK || memcmp(got, page, PAGE) == 0);
+    return st;
+}
+
+static int64_t bytes_in(const char *path) {
+    int64_t bytes = 0;
+    DIR *d = opendir(path);
+    for (struct dirent *e; d && (e = readdir(d));) {
+        char name[512];
+        struct stat st;
+        snprintf(name, sizeof name, "%s/%.200s", path, e->d_name);
+        if (e->d_name[0] == '.' || stat(name, &st) != 0)
+            continue;
+        bytes += S_ISDIR(st.st_mode) ? bytes_in(name) : strcmp(e->d_name, "identity") ? st.st_size : 0;
+    }
+    if (d)
+        closedir(d);
+    return bytes;
+}
+
+static void path_of(const char *file, char *path, size_t size) {
+    const struct kv_cache naming = {.config = {.key = {0, 0}}};
+    struct kv_hash h = kv_root(&naming, "test", 4);
+    snprintf(path, size, "%s/%016" PRIx64 "%016" PRIx64 "/%s", dir, h.hi, h.lo, file);
+}
+
+// RFC 3720, B.4, and Intel's instruction against the tables.
+TEST(test_crc32c) {
+    unsigned char bytes[300];
+    memset(bytes, 0, 32);
+    assert_int_equal(crc32c(0, bytes, 32), 0x8a9136aau);
+    memset(bytes, 0xff, 32);
+    assert_int_equal(crc32c(0, bytes, 32), 0x62a8ab43u);
+    for (int i = 0; i < 300; i++)
+        bytes[i] = (unsigned char)(i < 32 ? i : i * i);
+    assert_int_equal(crc32c(0, bytes, 32), 0x46dd794eu);
+    for (size_t n = 0; n <= 300; n++) {
+        assert_int_equal(crc32c(0, bytes, n), crc32c_tables(0, bytes, n));
+        assert_int_equal(crc32c(crc32c(0, bytes, n / 3), bytes + n / 3, n - n / 3), crc32c(0, bytes, n));
+    }
+}
+
+TEST(test_pages_outlive_the_process) {
+    fresh();
+    struct segment_store *s = open_store(1 << 20);
+    uint64_t key[2], again[2];
+    segments_key(s, key);
+    for (int i = 1; i <= 50; i++)
+        assert_int_equal(write_page(s, i), STATUS_OK);
+    assert_int_equal(write_page(s, 7), STATUS_OK); // is there already
+    struct kv_store_stats stats = {0};
+    segments_stats(s, &stats);
+    assert_int_equal(stats.pages, 50);
+    assert_true(stats.writer && stats.bytes == bytes_in(dir) - 16);
+    assert_int_equal(stats.bytes, 24 + 50 * (PAGE + 40 + 4 * SIZE)); // none was written twice
+    segments_close(s);
+    s = open_store(1 << 20);
+    segments_key(s, again);
+    assert_memory_equal(key, again, sizeof key);
+    for (int i = 1; i <= 50; i++) {
+        assert_true(segments_has(s, hash_of(i), i % 2));
+        assert_false(segments_has(s, hash_of(i), 1 - i % 2)); // another group's
+        assert_int_equal(read_page(s, i), STATUS_OK);
+        assert_in_range(segments_age(s, hash_of(i), i % 2), 0, 60);
+    }
+    assert_int_equal(read_page(s, 51), STATUS_INVALID);
+    assert_int_equal(segments_age(s, hash_of(51), 1), -1);
+    // The same hash with other tokens is no hit, and forgotten.
+    struct kv_transfer other = transfer_of(9);
+    names[3]++;
+    assert_int_equal(segments_read(s, &other, NULL), STATUS_FORMAT);
+    assert_false(segments_has(s, hash_of(9), 1));
+    assert_int_equal(write_page(s, 9), STATUS_OK);
+    assert_int_equal(read_page(s, 9), STATUS_OK);
+    segments_close(s);
+    struct stat st;
+    char path[256];
+    snprintf(path, sizeof path, "%s/secret", dir);
+    assert_true(stat(path, &st) == 0 && (st.st_mode & 0777) == 0600 && st.st_size == 16);
+}
+
+TEST(test_identities_lie_apart) {
+    fresh();
+    struct segment_store *s = open_store(1 << 20);
+    const struct kv_store_config c = config_of(1 << 20, "another model");
+    assert_int_equal(write_page(s, 1), STATUS_OK);
+    segments_close(s);
+    struct segment_store *other = segments_open(&c, NULL);
+    assert_non_null(other);
+    assert_false(segments_has(other, hash_of(1), 1));
+    assert_int_equal(write_page(other, 1), STATUS_OK);
+    segments_close(other);
+    s = open_store(1 << 20);
+    assert_int_equal(read_page(s, 1), STATUS_OK);
+    segments_close(s);
+}
+
+// DIR never exceeds its bound; what was asked for outlives what was not; other identities give way, too.
+TEST(test_bounded) {
+    fresh();
+    const int64_t most = 100 * (PAGE + 40 + 4 * SIZE);
+    const struct kv_store_config c = config_of(most, "another model");
+    struct segment_store *s = segments_open(&c, NULL);
+    for (int i = 1; i <= 80; i++)
+        assert_int_equal(write_page(s, i), STATUS_OK);
+    segments_close(s);
+    s = open_store(most);
+    for (int i = 1; i <= 1000; i++) {
+        assert_int_equal(write_page(s, i), STATUS_OK);
+        assert_true(bytes_in(dir) - 16 <= most);
+        segments_has(s, hash_of(3), 1); // in use all the time
+    }
+    int kept = 0;
+    for (int i = 1; i <= 1000; i++)
+        kept += read_page(s, i) == STATUS_OK;
+    assert_int_equal(read_page(s, 3), STATUS_OK);
+    assert_int_equal(read_page(s, 1000), STATUS_OK);
+    assert_int_equal(read_page(s, 4), STATUS_INVALID);
+    assert_in_range(kept, 60, 100);
+    segments_close(s);
+    assert_int_equal(bytes_in(dir) - 16 <= most, 1);
+    const struct kv_store_config tiny = config_of(3 * PAGE, "test");
+    struct err err = {0};
+    assert_null(segments_open(&tiny, &err));
+    assert_int_equal(err.code, STATUS_INVALID);
+}
+
+// Of a segment with three pages each byte is changed in turn: no wrong byte is ever read, and the other pages are.
+TEST(test_damage) {
+    fresh();
+    static const char *const files[] = {"1.pages", "1.index"};
+    struct segment_store *s = open_store(1 << 20);
+    for (int i = 1; i <= 3; i++)
+        assert_int_equal(write_page(s, i), STATUS_OK);
+    segments_close(s);
+    for (int f = 0; f < 2; f++) {
+        char path[256];
+        path_of(files[f], path, sizeof path);
+        FILE *file = fopen(path, "r+b");
+        assert_non_null(file);
+        fseek(file, 0, SEEK_END);
+        long size = ftell(file);
+        assert_true(size > 3 * 100);
+        for (long at = 0; at < size; at += SLOW ? 7 : 1) {
+            fseek(file, at, SEEK_SET);
+            int was = fgetc(file), good = 0, known = 0;
+            fseek(file, at, SEEK_SET);
+            fputc(was ^ (1 << at % 8), file);
+            fflush(file);
+            s = open_store(1 << 20);
+            for (int i = 1; i <= 3; i++) {
+                known += segments_has(s, hash_of(i), i % 2);
+                good += read_page(s, i) == STATUS_OK;
+            }
+            assert_int_equal(known, f == 0 ? 3 : good);        // pages are looked at when they are read
+            assert_int_equal(good, f == 1 && at < 24 ? 0 : 2); // the head: the segment is another format's
+            segments_close(s);
+            fseek(file, at, SEEK_SET);
+            fputc(was, file);
+            fflush(file);
+        }
+        fclose(file);
+    }
+    s = open_store(1 << 20);
+    for (int i = 1; i <= 3; i++)
+        assert_int_equal(read_page(s, i), STATUS_OK);
+    segments_close(s);
+}
+
+// A process was killed while it wrote: whatever the lengths of both files, whole pages are there, and writing goes on.
+TEST(test_torn) {
+    fresh();
+    struct segment_store *s = open_store(1 << 20);
+    char pages[256], index[256];
+    struct stat a, b;
+    for (int i = 1; i <= 3; i++)
+        assert_int_equal(write_page(s, i), STATUS_OK);
+    segments_close(s);
+    path_of("1.pages", pages, sizeof pages);
+    path_of("1.index", index, sizeof index);
+    assert_true(stat(pages, &a) == 0 && stat(index, &b) == 0);
+    for (off_t cut = 1; cut < 330; cut += 13) {
+        int whole = 0;
+        assert_true(truncate(cut % 2 ? pages : index, (cut % 2 ? a.st_size : b.st_size) - cut) == 0);
+        s = open_store(1 << 20);
+        for (int i = 1; i <= 3; i++)
+            whole += read_page(s, i) == STATUS_OK;
+        assert_in_range(whole, 0, 2);
+        for (int i = 1; i <= 5; i++)
+            assert_int_equal(write_page(s, i), STATUS_OK);
+        for (int i = 1; i <= 5; i++)
+            assert_int_equal(read_page(s, i), STATUS_OK);
+        segments_close(s);
+        s = open_store(1 << 20);
+        for (int i = 1; i <= 5; i++)
+            assert_int_equal(read_page(s, i), STATUS_OK);
+        segments_close(s);
+        remove_tree(dir);
+        s = open_store(1 << 20);
+        for (int i = 1; i <= 3; i++)
+            assert_int_equal(write_page(s, i), STATUS_OK);
+        segments_close(s);
+    }
+}
+
+// One process writes; another reads what it wrote, and writes when it is gone.
+TEST(test_two_processes) {
+    fresh();
+    struct segment_store *first = open_store(1 << 20), *second = open_store(1 << 20);
+    assert_int_equal(write_page(first, 1), STATUS_OK);
+    assert_int_equal(write_page(second, 2), STATUS_STOPPING);
+    assert_false(segments_has(second, hash_of(1), 1));
+    segments_refresh(second);
+    assert_int_equal(read_page(second, 1), STATUS_OK);
+    assert_int_equal(write_page(first, 3), STATUS_OK);
+    segments_refresh(second);
+    assert_int_equal(read_page(second, 3), STATUS_OK);
+    segments_close(first);
+    segments_refresh(second);
+    assert_int_equal(write_page(second, 2), STATUS_OK);
+    for (int i = 1; i <= 3; i++)
+        assert_int_equal(read_page(second, i), STATUS_OK);
+    segments_close(second);
+}
+
+TEST(test_full_disk) {
+    fresh();
+    struct rlimit was, small = {.rlim_cur = 20 * PAGE, .rlim_max = RLIM_INFINITY};
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &was), 0);
+    small.rlim_max = was.rlim_max;
+    signal(SIGXFSZ, SIG_IGN);
+    struct segment_store *s = open_store(1 << 20);
+    int written = 0;
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+    for (int i = 1; i <= 30; i++)
+        written += write_page(s, i) == STATUS_OK;
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &was), 0);
+    assert_int_equal(written, 20);
+    for (int i = 1; i <= 30; i++)
+        assert_int_equal(read_page(s, i), i <= 20 ? STATUS_OK : STATUS_INVALID);
+    for (int i = 21; i <= 30; i++)
+        assert_int_equal(write_page(s, i), STATUS_OK);
+    for (int i = 1; i <= 30; i++)
+        assert_int_equal(read_page(s, i), STATUS_OK);
+    remove_tree(dir); // what is open goes on
+    assert_int_equal(read_page(s, 1), STATUS_OK);
+    segments_close(s);
+    const struct kv_store_config nowhere = {.dir = "/proc/nowhere",
+                                            .max_bytes = 1 << 20,
+                                            .identity = "test",
+                                            .block_size = SIZE,
+                                            .page_bytes = PAGE};
+    struct err err = {0};
+    assert_null(segments_open(&nowhere, &err));
+    assert_int_equal(err.code, STATUS_IO);
+}
+
+// The threads: what is posted ends, with its bytes, and closing writes what was posted.
+TEST(test_threads) {
+    fresh();
+    const struct kv_store_config c = config_of(1 << 20, "test");
+    struct kv_store *s = kv_store_open(&c, NULL);
+    enum { N = 40 };
+    static struct kv_transfer transfers[N];
+    static token_id tokens[N][SIZE];
+    static unsigned char pages[N][PAGE];
+    assert_non_null(s);
+    for (int i = 0; i < N; i++) {
+        transfers[i] = transfer_of(i);
+        memcpy(tokens[i], names, sizeof names);
+        memcpy(pages[i], page, sizeof page);
+        transfers[i].tokens = tokens[i];
+        transfers[i].page = pages[i];
+        transfers[i].writes = true;
+        kv_store_post(s, &transfers[i]);
+    }
+    for (int i = 0; i < N / 2; i++)
+        assert_true(kv_store_wait(s)->good);
+    kv_store_close(s);
+    s = kv_store_open(&c, NULL);
+    for (int i = 0; i < N; i++) {
+        memset(pages[i], 0, sizeof pages[i]);
+        transfers[i].writes = transfers[i].good = false;
+        assert_true(kv_store_has(s, transfers[i].hash, transfers[i].group));
+        kv_store_post(s, &transfers[i]);
+    }
+    for (int i = 0; i < N; i++) {
+        struct kv_transfer *t = kv_store_wait(s);
+        int at = (int)(t - transfers);
+        transfer_of(at);
+        assert_true(t->good && memcmp(t->page, page, PAGE) == 0);
+    }
+    assert_null(kv_store_take(s));
+    struct kv_store_stats stats;
+    kv_store_stats(s, &stats);
+    assert_true(stats.reads == N && stats.read_bytes == N * PAGE && stats.writes == 0 && stats.corrupt == 0);
+    kv_store_close(s);
+}
+
+int main(void) { return run_all_tests(NULL, end); }

@@ -11,11 +11,11 @@
 extern "C" {
 #endif
 
-struct adapter { // constant but for refs
+struct adapter {     // constant but for refs
     uint64_t id;     // from 1, never the same again
     uint64_t domain; // of the prefix cache: a keyed hash of all that its matrices hold, not 0
-    int slot;    // of the engine's devices
-    int rank;    // the most of its matrices
+    int slot;        // of the engine's devices
+    int rank;        // the most of its matrices
     size_t bytes;
     int refs; // changed by the functions below alone
     void (*free)(struct adapter *a);

@@ -83,7 +83,7 @@ struct engine_info {
     uint64_t kv_bytes; // the draft model's, too
     int num_blocks, block_size, max_model_len, max_num_seqs, max_num_batched_tokens;
     int num_host_pages; // with a store: pages of host memory that a page passes through
-    int embed_size; // floats of an embedding that a request may bring; 0: it may bring none
+    int embed_size;     // floats of an embedding that a request may bring; 0: it may bring none
     int mtp_size; // of an MTP layer: floats of the rows that requests bring (request_params.mtp_size); else 0
     int vector_size, vector_room; // with pooling: floats of a vector, and the most while it is made
     const char *rank_template;    // (rank_template_len) with {query} and {document}; NULL: the file has none

@@ -23,9 +23,9 @@ struct service_config {
     // several in flight has no time of its own.
     int64_t target_itl_ns;
     bool kv_store_private; // requests with a salt of their own leave nothing in the engine's store
-    bool all_drafts;    // steps verify every draft that they have room for, not only those that pay
-    const char *record; // file to which inputs and plans are written for replay, or NULL
-    const char *trace;  // file to which steps and the phases of requests are written (trace.h), or NULL
+    bool all_drafts;       // steps verify every draft that they have room for, not only those that pay
+    const char *record;    // file to which inputs and plans are written for replay, or NULL
+    const char *trace;     // file to which steps and the phases of requests are written (trace.h), or NULL
     void (*notify)(void *arg); // on the engine thread, when events are ready; must not wait (uv_async_send)
     void *notify_arg;
 };
@@ -77,9 +77,10 @@ enum { STEP_PARTS = 4 }; // of a step: plan, execute, apply, the draft model
 
 // Between the prefix cache and the engine's store.
 struct tier_counts {
-    uint64_t hit_tokens;            // of prompts, that requests had from the store
-    uint64_t fetches, late_fetches; // requests that waited for pages; those for which none came in two seconds
-    uint64_t skipped;               // pages that were evicted before they could be written
+    uint64_t hit_tokens; // of prompts, that requests had from the store
+    uint64_t fetches,
+        late_fetches; // requests that waited for pages; those for which none came in two seconds
+    uint64_t skipped; // pages that were evicted before they could be written
 };
 
 struct service_stats { // a snapshot between two steps; counters since the start

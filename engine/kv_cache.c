@@ -528,7 +528,7 @@ static bool can_hit(const struct kv_cache *kv, struct kv_hash h, int group, cons
 // The longest hit is found as in kv_match(), of the pages that are here or can be had.
 int kv_want(struct kv_cache *kv, struct kv_seq *seq, struct kv_hash root, const token_id *tokens, int n,
             bool (*has)(void *arg, struct kv_hash hash, int group), void *arg, struct kv_wanted *wanted,
-            int max) {
+            int max, int *hit) {
     const struct kv_config *c = &kv->config;
     struct kv_hash h = root;
     int run[KV_MAX_GROUPS] = {0}; // blocks up to this one without a gap
@@ -547,6 +547,8 @@ int kv_want(struct kv_cache *kv, struct kv_seq *seq, struct kv_hash root, const 
         }
         longest = served ? i + 1 : longest;
     }
+    if (hit)
+        *hit = longest * c->block_size;
     h = root;
     for (int i = 0; i < longest; i++) {
         const uint64_t parent = h.lo;

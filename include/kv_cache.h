@@ -273,10 +273,10 @@ struct kv_wanted {
 
 // Which pages would make the prefix hit of tokens[0..n) longer, of those that has() says can be had; it is asked for every
 // page that may be of use. Writes them to wanted (room for max), ascending by block, and returns how many; beyond max they
-// are left out. The sequence is empty, and stays so.
+// are left out. hit, where not NULL: tokens of that prefix. The sequence is empty, and stays so.
 int kv_want(struct kv_cache *kv, struct kv_seq *seq, struct kv_hash root, const token_id *tokens, int n,
             bool (*has)(void *arg, struct kv_hash hash, int group), void *arg, struct kv_wanted *wanted,
-            int max);
+            int max, int *hit);
 
 // Takes the oldest free page for such a page and publishes it, as the last to be evicted: its bytes must be there before the
 // next step. names: (block_size) as kv_block_names(). KV_NONE, and nothing changes: the cache has it, or no page is

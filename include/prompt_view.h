@@ -13,6 +13,12 @@ enum {
     PROMPT_PAST = 1024, // requests of which it is known how they began: the last ones
 };
 
+// The store behind the cache, as one prompt sees it.
+struct tier_look {
+    int num_cached; // tokens that hit with its pages
+    int64_t age_s;  // since the first of them was written; -1: it brings nothing
+};
+
 struct prompt_view {
     struct service_query query;
     // In: a prompt, of the caller until done().
@@ -33,7 +39,11 @@ struct prompt_view {
     struct kv_group_spec group; // that ending.group is
     token_id token;             // the prompt's own where ending.same says; -1: none
     uint32_t clock;
-    bool share;           // false: there is no prefix cache
+    bool share;     // false: there is no prefix cache
+    bool has_store; // of a prompt:
+    struct tier_look store;
+    int num_fetched;      // of a past request: tokens of its hit that came from the store, and how long
+    int64_t fetch_ns;     // it waited for them; 0: it did not
     int64_t predicted_ns; // until the first token; -1: nothing was measured yet
     int64_t queue_ns;     // of that, until its first step
 };

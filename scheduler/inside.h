@@ -11,6 +11,8 @@ struct past_prompt {
     uint64_t id;
     int num_prompt, num_cached, num_next;
     bool all_rows;
+    int num_fetched; // as prompt_view's
+    int64_t fetch_ns;
     struct kv_hash parent; // of the tokens behind the match: the num_next of past_tokens
     struct kv_ending ending;
 };
@@ -18,6 +20,7 @@ struct past_prompt {
 struct service_inside {
     struct scheduler *sched;
     struct kv_cache *kv;
+    struct tiers *tiers; // NULL: there is no store
     const struct predictor *predictor;
     const struct pace *pace;
     const struct service_stats *stats;  // counters; what publish_stats() sets is that of the last step

@@ -2,6 +2,7 @@
 #include "inside.h"
 #include "prompt_view.h"
 #include "scheduler_state.h"
+#include "tiers.h"
 
 #include <string.h>
 
@@ -18,12 +19,15 @@ void inside_remember(struct service_inside *in, struct request *r) {
     size_t size = (size_t)kv->config.block_size, at = in->num_past++ % PROMPT_PAST;
     struct past_prompt *p = &in->past[at];
     int cached = r->num_cached > 0 ? r->num_cached : 0, left = r->num_prompt - 1 - cached;
-    *p = (struct past_prompt){.id = r->id,
-                              .num_prompt = r->num_prompt,
-                              .num_cached = cached,
-                              .all_rows = request_needs_all_rows(r),
-                              .parent = cached > 0 ? r->seq.hash : r->root,
-                              .num_next = left < (int)size ? left : (int)size};
+    *p = (struct past_prompt){
+        .id = r->id,
+        .num_prompt = r->num_prompt,
+        .num_cached = cached,
+        .all_rows = request_needs_all_rows(r),
+        .num_fetched = r->fetch_ns > 0 && cached > r->expect_cached ? cached - r->expect_cached : 0,
+        .fetch_ns = r->fetch_ns,
+        .parent = cached > 0 ? r->seq.hash : r->root,
+        .num_next = left < (int)size ? left : (int)size};
     kv_seq_names(&r->seq, r->tokens, cached, p->num_next, in->past_tokens + at * size);
     p->ending = kv_explain(kv, &r->seq, p->parent, r->tokens, cached, r->num_prompt - 1);
 }
@@ -37,10 +41,20 @@ static void look_back(struct prompt_view *v, const struct service_inside *in) {
     v->num_prompt = p->num_prompt;
     v->cached[0] = p->num_cached;
     v->all_rows = p->all_rows;
+    v->has_store = in->tiers;
+    v->num_fetched = p->num_fetched;
+    v->fetch_ns = p->fetch_ns;
     v->ending = p->ending;
     kv_compare(in->kv, p->parent, tokens, &v->ending); // the block that differed is still there, or not
     if (v->ending.why == KV_END_DIFFERS && tokens[v->ending.same] >= 0)
         v->token = tokens[v->ending.same];
+}
+
+static void look_at_store(struct prompt_view *v, const struct service_inside *in) {
+    struct kv_seq seq;
+    kv_seq_init(&seq, v->ids, v->cap);
+    v->has_store = tiers_look(in->tiers, &seq, kv_root(in->kv, v->salts[0], (size_t)v->num_salts[0]),
+                              v->tokens, v->num_tokens - 1, &v->store);
 }
 
 static int match(const struct prompt_view *v, struct kv_cache *kv, int i, struct kv_hash *end) {
@@ -67,6 +81,7 @@ void prompt_view_run(struct service_query *query, const struct service_inside *i
     } else {
         for (int i = 0; i < PROMPT_ROOTS; i++)
             v->cached[i] = v->num_salts[i] >= 0 ? match(v, kv, i, i ? NULL : &end) : 0;
+        look_at_store(v, in);
         const token_id *next = v->tokens + v->cached[0];
         v->num_prompt = v->num_tokens;
         v->ending = kv_explain(kv, NULL, end, v->tokens, v->cached[0], v->num_tokens - 1);

@@ -450,6 +450,7 @@ struct service *service_open(struct engine *engine, const struct service_config 
     s->tiers = tiers_open(engine, s->sched, config->kv_store_private, s->observers.record, wake_up, s, err);
     if (engine_store(engine) && !s->tiers)
         goto fail;
+    s->observers.inside.tiers = s->tiers;
     engine_notify_masks(engine, wake_up, s);
     publish_stats(s);
     if (pthread_create(&s->thread, NULL, service_run, s) != 0) {

@@ -118,7 +118,8 @@ static bool store_has(void *arg, struct kv_hash hash, int group) {
 // A request that may hit pages of the store waits for them, beside those that run.
 static void begin_fetch(struct tiers *t, struct request *r) {
     int most = min_int(kv_available(t->kv), t->kv->config.num_blocks);
-    int num = kv_want(t->kv, &r->seq, r->root, r->tokens, r->num_tokens - 1, store_has, t, t->wanted, most);
+    int num =
+        kv_want(t->kv, &r->seq, r->root, r->tokens, r->num_tokens - 1, store_has, t, t->wanted, most, NULL);
     struct fetch *f = num > 0 ? calloc(1, sizeof *f) : NULL, **end = &t->fetches;
     if (!f || !(f->wanted = malloc((size_t)num * sizeof *f->wanted))) {
         free(f);
@@ -246,6 +247,16 @@ void tiers_forget(struct tiers *t, const struct request *r) {
 void tiers_count_start(struct tiers *t, const struct request *r) {
     if (t && r->fetch_ns > 0 && r->num_cached > r->expect_cached)
         t->counts.hit_tokens += (uint64_t)(r->num_cached - r->expect_cached);
+}
+
+bool tiers_look(struct tiers *t, struct kv_seq *seq, struct kv_hash root, const token_id *tokens, int n,
+                struct tier_look *look) {
+    if (!t)
+        return false;
+    int num = kv_want(t->kv, seq, root, tokens, n, store_has, t, t->wanted, t->kv->config.num_blocks,
+                      &look->num_cached);
+    look->age_s = num > 0 ? kv_store_age(t->store, t->wanted[0].hash, t->wanted[0].group) : -1;
+    return true;
 }
 
 // ---- start and end

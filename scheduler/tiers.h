@@ -8,6 +8,7 @@
 
 #include "engine.h"
 #include "kv_store.h"
+#include "prompt_view.h"
 #include "record.h"
 #include "scheduler.h"
 #include "service.h"
@@ -28,5 +29,10 @@ int64_t tiers_watch_ns(const struct tiers *t);
 void tiers_forget(struct tiers *t, const struct request *r);
 // A request starts.
 void tiers_count_start(struct tiers *t, const struct request *r);
+
+// How a prompt would hit with the store's pages, without fetching any. The sequence is as of kv_want(). False: there is no
+// store, and nothing is set.
+bool tiers_look(struct tiers *t, struct kv_seq *seq, struct kv_hash root, const token_id *tokens, int n,
+                struct tier_look *look);
 
 void tiers_counts(const struct tiers *t, struct tier_counts *counts, struct kv_store_stats *store);

@@ -419,8 +419,10 @@ static void write_tokens(struct writer *w) {
     write_help(w, ns, "prompt_tokens_by_source_total", "counter", "All of them, by where they came from.");
     write_value(w, ns, "prompt_tokens_by_source_total", ",source=\"local_compute\"",
                 (double)(s->prompt_tokens - cached));
-    write_value(w, ns, "prompt_tokens_by_source_total", ",source=\"local_cache_hit\"", (double)cached);
-    write_value(w, ns, "prompt_tokens_by_source_total", ",source=\"external_kv_transfer\"", 0);
+    uint64_t fetched = s->tiers.hit_tokens < cached ? s->tiers.hit_tokens : cached;
+    write_value(w, ns, "prompt_tokens_by_source_total", ",source=\"local_cache_hit\"",
+                (double)(cached - fetched));
+    write_value(w, ns, "prompt_tokens_by_source_total", ",source=\"external_kv_transfer\"", (double)fetched);
     write_single(w, ns, "generation_tokens_total", "counter", "Tokens generated.",
                  (double)s->generation_tokens);
 }
@@ -494,6 +496,34 @@ static void write_engine(struct writer *w) {
     write_single(w, q, "waiting_tokens", "gauge", "Prompt tokens in the queue.", (double)s->waiting_tokens);
 }
 
+// Pages of the prefix cache on disk. Without a store none of these is there.
+static void write_store(struct writer *w) {
+    const struct kv_store_stats *d = &w->page->stats->store;
+    const struct tier_counts *t = &w->page->stats->tiers;
+    const char *q = "quire";
+    if (d->max_bytes == 0)
+        return;
+    write_single(w, q, "kv_store_bytes", "gauge", "Bytes of all pages in the store.", (double)d->bytes);
+    write_single(w, q, "kv_store_max_bytes", "gauge", "Bytes that they may take.", (double)d->max_bytes);
+    write_single(w, q, "kv_store_pages", "gauge", "Pages of this model in the store.", (double)d->pages);
+    write_single(w, q, "kv_store_hit_tokens_total", "counter", "Prompt tokens that came from the store.",
+                 (double)t->hit_tokens);
+    write_single(w, q, "kv_store_reads_total", "counter", "Pages read.", (double)d->reads);
+    write_single(w, q, "kv_store_writes_total", "counter", "Pages written.", (double)d->writes);
+    write_help(w, q, "kv_store_seconds_total", "counter", "Time of transfers, in threads of their own.");
+    write_labelled(w, q, "kv_store_seconds_total", "way", "read", (double)d->read_ns / 1e9);
+    write_labelled(w, q, "kv_store_seconds_total", "way", "write", (double)d->write_ns / 1e9);
+    write_single(w, q, "kv_store_corrupt_total", "counter", "Pages whose checksum or tokens were wrong.",
+                 (double)d->corrupt);
+    write_single(w, q, "kv_store_failed_total", "counter", "Transfers that failed.", (double)d->failed);
+    write_single(w, q, "kv_store_skipped_total", "counter", "Pages evicted before they were written.",
+                 (double)t->skipped);
+    write_single(w, q, "kv_store_fetches_total", "counter", "Requests that waited for pages.",
+                 (double)t->fetches);
+    write_single(w, q, "kv_store_late_fetches_total", "counter", "Those for which one took over two seconds.",
+                 (double)t->late_fetches);
+}
+
 static void write_loop(struct writer *w, const struct metrics *m) {
     const struct metrics_page *page = w->page;
     const char *q = "quire";
@@ -540,6 +570,7 @@ void metrics_write(const struct metrics *m, const struct metrics_page *page, str
     write_grammars(w);
     write_spans(w);
     write_engine(w);
+    write_store(w);
     write_loop(w, m);
     write_http(out, m, page);
     write_process(out, page);

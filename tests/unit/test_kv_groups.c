@@ -202,8 +202,9 @@ static void find_chain(const struct kv_cache *kv) {
 
 static void want(struct kv_cache *kv, struct kv_seq *seq, int n, int max, const char *expected) {
     struct kv_wanted wanted[64];
+    int hit = -1;
     char got[256] = "";
-    int num = kv_want(kv, seq, chain[0], text, n, has_page, chain, wanted, max);
+    int num = kv_want(kv, seq, chain[0], text, n, has_page, chain, wanted, max, &hit);
     for (int i = 0; i < num; i++) {
         snprintf(got + strlen(got), sizeof got - strlen(got), "%s%d.%d", i ? " " : "", wanted[i].group,
                  wanted[i].block);
@@ -212,6 +213,8 @@ static void want(struct kv_cache *kv, struct kv_seq *seq, int n, int max, const 
     }
     assert_string_equal(got, expected);
     assert_int_equal(seq->len, 0);
+    assert_true(hit % 16 == 0 && hit <= n &&
+                (num == 0 || num == max || hit == 16 * (wanted[num - 1].block + 1)));
 }
 
 // A page comes, as kv_want() asked for it.

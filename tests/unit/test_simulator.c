@@ -756,7 +756,7 @@ static bool fetch(struct sim *m, bool one) {
         struct simulated_fetch *f = &client_of(m, r)->fetch;
         f->next = 0;
         f->num = kv_want(&m->kv, &r->seq, r->root, r->tokens, r->num_tokens - 1, simulated_has, &store,
-                         f->wanted, between(1, STORE_WANTED));
+                         f->wanted, between(1, STORE_WANTED), NULL);
         if (f->num > 0)
             sched_hold(m->s, r);
         seen.fetches += f->num > 0;

@@ -1,0 +1,44 @@
+"""What the server says of its store of KV blocks: /v1/cache/explain, metrics, and a request that was served from it."""
+
+from wire import wait_for
+
+TEXT = "Once upon a time a small dragon lived on a hill, and every day it looked at the sea. " * 4
+
+
+def explain(server):
+    reply = server.post("/v1/cache/explain", {"prompt": TEXT})
+    assert reply.status == 200, reply.body
+    return reply.json()
+
+
+def test_explained(start, tmp_path):
+    server = start("--kv-store", str(tmp_path))
+    assert explain(server)["store"] == {"where": "disk", "cached_tokens": 0, "age_s": None}
+    first = server.complete(TEXT, max_tokens=4, temperature=0)
+    whole = (first["usage"]["prompt_tokens"] - 1) // 16 * 16
+    wait_for("pages that were written", lambda: server.metrics().value("quire:kv_store_pages") >= whole // 16)
+    value = server.metrics().value
+    assert value("quire:kv_store_writes_total") == value("quire:kv_store_pages") > 0
+    assert value("quire:kv_store_hit_tokens_total") == 0
+    server.stop()
+    server = start("--kv-store", str(tmp_path))
+    said = explain(server)
+    assert said["cached_tokens"] == 0 and said["store"]["cached_tokens"] == whole
+    assert 0 <= said["store"]["age_s"] < 600
+    again = server.complete(TEXT, max_tokens=4, temperature=0)
+    assert again["choices"][0]["text"] == first["choices"][0]["text"]
+    assert again["usage"]["prompt_tokens_details"]["cached_tokens"] == whole
+    past = server.get(f"/v1/cache/explain/{again['id']}").json()
+    assert past["store"]["fetched_tokens"] == whole and past["store"]["fetch_ms"] > 0
+    value = server.metrics().value
+    assert value("quire:kv_store_hit_tokens_total") == whole and value("quire:kv_store_reads_total") == whole // 16
+    assert value("quire:kv_store_fetches_total") == 1
+    assert value("quire:kv_store_corrupt_total") == value("quire:kv_store_failed_total") == 0
+    assert value("vllm:prompt_tokens_by_source_total", source="external_kv_transfer") == whole
+    assert value("vllm:prompt_tokens_by_source_total", source="local_cache_hit") == 0
+    assert explain(server)["store"] == {"where": "disk", "cached_tokens": whole, "age_s": None}
+
+
+def test_without(start):
+    server = start()
+    assert explain(server)["store"] is None and "kv_store" not in server.get("/metrics").body.decode()

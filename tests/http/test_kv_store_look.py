@@ -1,4 +1,4 @@
-"""What the server says of its store of KV blocks: /v1/cache/explain, metrics, and a request that was served from it."""
+"""Looks at the store of KV blocks: /v1/cache/explain, metrics, and a request that was served from it."""
 
 from wire import wait_for
 

@@ -64,7 +64,7 @@ enum status store_open(const struct store_of *of, struct kv_store **store, struc
         return err->code;
     struct kv_store_stats stats;
     kv_store_stats(*store, &stats);
-    log_msg(LOG_INFO, "kv_store=%s pages=%lld bytes=%lld max_bytes=%lld writes=%s open_ms=%.0f", config.dir,
+    log_msg(LOG_INFO, "kv_store=%s pages=%lld bytes=%lld max_bytes=%lld writes=%s open_ms=%.0f", stats.where,
             (long long)stats.pages, (long long)stats.bytes, (long long)stats.max_bytes,
             stats.writer ? "yes" : "no, another process does", (clock_now_s() - began) * 1e3);
     return STATUS_OK;

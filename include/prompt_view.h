@@ -39,8 +39,8 @@ struct prompt_view {
     struct kv_group_spec group; // that ending.group is
     token_id token;             // the prompt's own where ending.same says; -1: none
     uint32_t clock;
-    bool share;     // false: there is no prefix cache
-    bool has_store; // of a prompt:
+    bool share;           // false: there is no prefix cache
+    const char *store_at; // "disk", "valkey"; NULL: there is no store
     struct tier_look store;
     int num_fetched;      // of a past request: tokens of its hit that came from the store, and how long
     int64_t fetch_ns;     // it waited for them; 0: it did not

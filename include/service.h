@@ -22,6 +22,7 @@ struct service_config {
     // allow, within the bounds of scheduler/pace.h. 0: always max_chunk. Only with depth 1: a step among
     // several in flight has no time of its own.
     int64_t target_itl_ns;
+    enum kv_role kv_role;  // with the engine's store
     bool kv_store_private; // requests with a salt of their own leave nothing in the engine's store
     bool all_drafts;       // steps verify every draft that they have room for, not only those that pay
     const char *record;    // file to which inputs and plans are written for replay, or NULL

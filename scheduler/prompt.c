@@ -41,7 +41,6 @@ static void look_back(struct prompt_view *v, const struct service_inside *in) {
     v->num_prompt = p->num_prompt;
     v->cached[0] = p->num_cached;
     v->all_rows = p->all_rows;
-    v->has_store = in->tiers;
     v->num_fetched = p->num_fetched;
     v->fetch_ns = p->fetch_ns;
     v->ending = p->ending;
@@ -53,8 +52,8 @@ static void look_back(struct prompt_view *v, const struct service_inside *in) {
 static void look_at_store(struct prompt_view *v, const struct service_inside *in) {
     struct kv_seq seq;
     kv_seq_init(&seq, v->ids, v->cap);
-    v->has_store = tiers_look(in->tiers, &seq, kv_root(in->kv, v->salts[0], (size_t)v->num_salts[0]),
-                              v->tokens, v->num_tokens - 1, &v->store);
+    tiers_look(in->tiers, &seq, kv_root(in->kv, v->salts[0], (size_t)v->num_salts[0]), v->tokens,
+               v->num_tokens - 1, &v->store);
 }
 
 static int match(const struct prompt_view *v, struct kv_cache *kv, int i, struct kv_hash *end) {
@@ -74,6 +73,7 @@ void prompt_view_run(struct service_query *query, const struct service_inside *i
     struct kv_hash end = {0};
     v->clock = kv->clock;
     v->share = kv->config.share;
+    v->store_at = in->stats->store.where;
     v->token = -1;
     v->predicted_ns = v->queue_ns = -1;
     if (v->num_tokens == 0) {

@@ -447,7 +447,8 @@ struct service *service_open(struct engine *engine, const struct service_config 
     }
     if (!observers_open(&s->observers, config, &sched, s->sched, engine_kv(engine), err))
         goto fail;
-    s->tiers = tiers_open(engine, s->sched, config->kv_store_private, s->observers.record, wake_up, s, err);
+    s->tiers = tiers_open(engine, s->sched, config->kv_role, config->kv_store_private, s->observers.record,
+                          wake_up, s, err);
     if (engine_store(engine) && !s->tiers)
         goto fail;
     s->observers.inside.tiers = s->tiers;

@@ -22,6 +22,11 @@ struct fetch {
     struct request *request;
     struct kv_wanted *wanted; // (num)
     int num, next;            // next: to be asked for
+    // With a store that is far: pages that it is asked about, in the order of kv_want()'s questions, before `wanted` is known.
+    struct kv_transfer look;
+    struct kv_wanted *asked; // (num_asked)
+    int num_asked, num_answered;
+    bool looking;
     int under_way;
     int64_t began, moved; // monotonic ns; moved: when a page last came
     struct fetch *after;
@@ -38,6 +43,7 @@ struct tiers {
     struct scheduler *sched;
     struct kv_cache *kv;
     struct record *record;
+    enum kv_role role;
     bool private;
     struct passage *passages; // (num_passages)
     int num_passages, num_reading, num_writing;
@@ -46,6 +52,7 @@ struct tiers {
     int queue_size, first, num;
     struct kv_wanted *wanted; // (num_blocks) scratch
     struct fetch *fetches;    // in the order in which they began
+    int num_looking;
     struct tier_counts counts;
 };
 
@@ -55,7 +62,7 @@ struct tiers {
 static void note_change(void *arg, enum kv_change change, block_id id) {
     struct tiers *t = arg;
     const struct kv_block *b = &t->kv->blocks[id];
-    if (change != KV_PUBLISHED || (t->private && !b->common))
+    if (change != KV_PUBLISHED || t->role == KV_CONSUMER || (t->private && !b->common))
         return;
     if (t->num == t->queue_size) {
         t->first = (t->first + 1) % t->queue_size;
@@ -76,14 +83,14 @@ static int32_t page_of(const struct tiers *t, const struct passage *p) { return 
 
 // Gives a page to the store. Its names are in the transfer.
 static void post(struct tiers *t, struct passage *p, struct kv_hash hash, uint64_t parent, int group,
-                 bool writes) {
+                 enum kv_transfer_kind kind) {
     p->taken = true;
     p->transfer.hash = hash;
     p->transfer.parent = parent;
     p->transfer.group = group;
-    p->transfer.writes = writes;
+    p->transfer.kind = kind;
     p->transfer.page = engine_host_page(t->engine, page_of(t, p));
-    *(writes ? &t->num_writing : &t->num_reading) += 1;
+    *(kind == KV_WRITE ? &t->num_writing : &t->num_reading) += 1;
     kv_store_post(t->store, &p->transfer);
 }
 
@@ -105,7 +112,7 @@ static void write_behind(struct tiers *t) {
         engine_kv_copy(t->engine, &move, 1);
         memcpy(p->transfer.tokens, t->kv->tokens + (size_t)q.id * size, size * sizeof(token_id));
         p->fetch = NULL;
-        post(t, p, b->hash, b->parent, b->group, true);
+        post(t, p, b->hash, b->parent, b->group, KV_WRITE);
     }
 }
 
@@ -115,26 +122,86 @@ static bool store_has(void *arg, struct kv_hash hash, int group) {
     return kv_store_has(((struct tiers *)arg)->store, hash, group);
 }
 
+// Every page that may be of use, as if the store had it.
+static bool note_question(void *arg, struct kv_hash hash, int group) {
+    struct fetch *f = arg;
+    f->asked[f->num_asked++] = (struct kv_wanted){.hash = hash, .group = group};
+    return true;
+}
+
+static bool answered(void *arg, struct kv_hash hash, int group) {
+    struct fetch *f = arg;
+    (void)hash;
+    (void)group;
+    return f->look.have[f->num_answered++];
+}
+
+// Finds what the request would hit, of the pages that has() has.
+static bool find_wanted(struct tiers *t, struct fetch *f,
+                        bool (*has)(void *arg, struct kv_hash hash, int group), void *arg) {
+    const struct request *r = f->request;
+    int num = kv_want(t->kv, &f->request->seq, r->root, r->tokens, r->num_tokens - 1, has, arg, t->wanted,
+                      kv_available(t->kv), NULL);
+    if (num == 0 || !(f->wanted = malloc((size_t)num * sizeof *f->wanted)))
+        return false;
+    memcpy(f->wanted, t->wanted, (size_t)num * sizeof *f->wanted);
+    f->num = num;
+    return true;
+}
+
+// Asks a store that is far.
+static bool ask_store(struct tiers *t, struct fetch *f) {
+    const struct request *r = f->request;
+    size_t most = (size_t)kv_blocks_for(t->kv, r->num_tokens) * (size_t)t->kv->config.num_groups;
+    f->asked = malloc(most * sizeof *f->asked);
+    f->look = (struct kv_transfer){.kind = KV_LOOK, .owner = f, .have = calloc(most, sizeof *f->look.have)};
+    if (!f->asked || !f->look.have ||
+        kv_want(t->kv, &f->request->seq, r->root, r->tokens, r->num_tokens - 1, note_question, f, t->wanted,
+                1, NULL) == 0)
+        return false; // all of it is here
+    f->look.asked = f->asked;
+    f->look.num_asked = f->num_asked;
+    f->looking = true;
+    t->num_looking++;
+    kv_store_post(t->store, &f->look);
+    return true;
+}
+
+static void free_fetch(struct fetch *f) {
+    free(f->wanted);
+    free(f->asked);
+    free(f->look.have);
+    free(f);
+}
+
 // A request that may hit pages of the store waits for them, beside those that run.
 static void begin_fetch(struct tiers *t, struct request *r) {
-    int most = min_int(kv_available(t->kv), t->kv->config.num_blocks);
-    int num =
-        kv_want(t->kv, &r->seq, r->root, r->tokens, r->num_tokens - 1, store_has, t, t->wanted, most, NULL);
-    struct fetch *f = num > 0 ? calloc(1, sizeof *f) : NULL, **end = &t->fetches;
-    if (!f || !(f->wanted = malloc((size_t)num * sizeof *f->wanted))) {
-        free(f);
+    struct fetch *f = calloc(1, sizeof *f), **end = &t->fetches;
+    if (!f)
+        return;
+    f->request = r;
+    f->began = f->moved = clock_now_ns();
+    if (kv_store_is_near(t->store) ? !find_wanted(t, f, store_has, t) : !ask_store(t, f)) {
+        free_fetch(f);
         return;
     }
-    memcpy(f->wanted, t->wanted, (size_t)num * sizeof *f->wanted);
-    f->request = r;
-    f->num = num;
-    f->began = f->moved = clock_now_ns();
     while (*end)
         end = &(*end)->after;
     *end = f;
     t->counts.fetches++;
     record_hold(t->record, r->id);
     sched_hold(t->sched, r);
+}
+
+// The answer of a store that is far; its request may have left meanwhile.
+static void take_answer(struct tiers *t, struct fetch *f) {
+    f->looking = false;
+    f->moved = clock_now_ns();
+    t->num_looking--;
+    if (f->look.good && f->request)
+        find_wanted(t, f, answered, f);
+    if (!f->request)
+        free_fetch(f);
 }
 
 static void end_fetch(struct tiers *t, struct fetch *f) {
@@ -150,8 +217,9 @@ static void end_fetch(struct tiers *t, struct fetch *f) {
         record_ready(t->record, f->request->id);
         sched_ready(t->sched, f->request);
     }
-    free(f->wanted);
-    free(f);
+    f->request = NULL;
+    if (!f->looking) // else take_answer() frees it
+        free_fetch(f);
 }
 
 static const token_id *names_of(const struct tiers *t, const struct request *r, int block) {
@@ -161,7 +229,7 @@ static const token_id *names_of(const struct tiers *t, const struct request *r, 
 static bool is_under_way(const struct tiers *t, const struct kv_wanted *w) {
     for (int i = 0; i < t->num_passages; i++) {
         const struct passage *p = &t->passages[i];
-        if (p->taken && !p->transfer.writes && p->wanted.group == w->group &&
+        if (p->taken && p->transfer.kind == KV_READ && p->wanted.group == w->group &&
             p->wanted.hash.lo == w->hash.lo && p->wanted.hash.hi == w->hash.hi)
             return true;
     }
@@ -182,7 +250,7 @@ static void ask_on(struct tiers *t, struct fetch *f) {
         p->wanted = *w;
         p->fetch = f;
         f->under_way++;
-        post(t, p, w->hash, w->parent, w->group, false);
+        post(t, p, w->hash, w->parent, w->group, KV_READ);
     }
 }
 
@@ -206,18 +274,22 @@ static void take_read(struct tiers *t, struct passage *p) {
 
 static void end_passage(struct tiers *t, struct kv_transfer *done) {
     ((struct passage *)done->owner)->taken = false;
-    *(done->writes ? &t->num_writing : &t->num_reading) -= 1;
+    *(done->kind == KV_WRITE ? &t->num_writing : &t->num_reading) -= 1;
 }
 
 void tiers_pump(struct tiers *t) {
     if (!t)
         return;
     for (struct kv_transfer *done; (done = kv_store_take(t->store));) {
-        if (!done->writes)
+        if (done->kind == KV_LOOK) {
+            take_answer(t, done->owner);
+            continue;
+        }
+        if (done->kind == KV_READ)
             take_read(t, done->owner);
         end_passage(t, done);
     }
-    for (struct request *r; (r = sched_to_fetch(t->sched));)
+    for (struct request *r; t->role != KV_PRODUCER && (r = sched_to_fetch(t->sched));)
         begin_fetch(t, r);
     int64_t now = clock_now_ns();
     for (struct fetch *f = t->fetches, *after; f; f = after) {
@@ -225,7 +297,7 @@ void tiers_pump(struct tiers *t) {
         ask_on(t, f);
         bool late = now - f->moved > PATIENCE_NS;
         t->counts.late_fetches += late;
-        if (late || (f->next == f->num && f->under_way == 0))
+        if (late || (!f->looking && f->next == f->num && f->under_way == 0))
             end_fetch(t, f);
     }
     write_behind(t);
@@ -249,20 +321,19 @@ void tiers_count_start(struct tiers *t, const struct request *r) {
         t->counts.hit_tokens += (uint64_t)(r->num_cached - r->expect_cached);
 }
 
-bool tiers_look(struct tiers *t, struct kv_seq *seq, struct kv_hash root, const token_id *tokens, int n,
+void tiers_look(struct tiers *t, struct kv_seq *seq, struct kv_hash root, const token_id *tokens, int n,
                 struct tier_look *look) {
     if (!t)
-        return false;
+        return;
     int num = kv_want(t->kv, seq, root, tokens, n, store_has, t, t->wanted, t->kv->config.num_blocks,
                       &look->num_cached);
     look->age_s = num > 0 ? kv_store_age(t->store, t->wanted[0].hash, t->wanted[0].group) : -1;
-    return true;
 }
 
 // ---- start and end
 
-struct tiers *tiers_open(struct engine *engine, struct scheduler *sched, bool private, struct record *record,
-                         void (*notify)(void *arg), void *arg, struct err *err) {
+struct tiers *tiers_open(struct engine *engine, struct scheduler *sched, enum kv_role role, bool private,
+                         struct record *record, void (*notify)(void *arg), void *arg, struct err *err) {
     struct kv_store *store = engine_store(engine);
     struct kv_cache *kv = engine_kv(engine);
     struct tiers *t = store ? calloc(1, sizeof *t) : NULL;
@@ -277,6 +348,7 @@ struct tiers *tiers_open(struct engine *engine, struct scheduler *sched, bool pr
                         .sched = sched,
                         .kv = kv,
                         .record = record,
+                        .role = role,
                         .private = private,
                         .num_passages = (int)num,
                         .queue_size = kv->config.num_blocks};
@@ -303,13 +375,14 @@ void tiers_close(struct tiers *t) {
     if (!t)
         return;
     t->kv->watch = NULL;
-    while (t->num_reading + t->num_writing > 0)
-        end_passage(t, kv_store_wait(t->store));
-    while (t->fetches) {
-        struct fetch *f = t->fetches;
-        t->fetches = f->after;
-        free(f->wanted);
-        free(f);
+    while (t->fetches)
+        end_fetch(t, t->fetches);
+    while (t->num_reading + t->num_writing + t->num_looking > 0) {
+        struct kv_transfer *done = kv_store_wait(t->store);
+        if (done->kind == KV_LOOK)
+            take_answer(t, done->owner);
+        else
+            end_passage(t, done);
     }
     free(t->passages);
     free(t->names);

@@ -15,10 +15,10 @@
 
 struct tiers;
 
-// `private`: pages of requests with a salt of their own stay out. record: NULL, or where replay reads what came from the store.
+// role: fetches, writes, or does both. `private`: pages of requests with a salt of their own stay out. record: NULL, or where replay reads what came from the store.
 // NULL: the engine has no store, or with err there is no memory. All is borrowed.
-struct tiers *tiers_open(struct engine *engine, struct scheduler *sched, bool private, struct record *record,
-                         void (*notify)(void *arg), void *arg, struct err *err);
+struct tiers *tiers_open(struct engine *engine, struct scheduler *sched, enum kv_role role, bool private,
+                         struct record *record, void (*notify)(void *arg), void *arg, struct err *err);
 void tiers_close(struct tiers *t); // NULL is allowed, here and below: nothing happens
 
 // Between two steps, and before the next is planned: takes what came, and goes on with what is under way.
@@ -30,9 +30,8 @@ void tiers_forget(struct tiers *t, const struct request *r);
 // A request starts.
 void tiers_count_start(struct tiers *t, const struct request *r);
 
-// How a prompt would hit with the store's pages, without fetching any. The sequence is as of kv_want(). False: there is no
-// store, and nothing is set.
-bool tiers_look(struct tiers *t, struct kv_seq *seq, struct kv_hash root, const token_id *tokens, int n,
+// How a prompt would hit with the store's pages, as far as is known without asking it. The sequence is as of kv_want().
+void tiers_look(struct tiers *t, struct kv_seq *seq, struct kv_hash root, const token_id *tokens, int n,
                 struct tier_look *look);
 
 void tiers_counts(const struct tiers *t, struct tier_counts *counts, struct kv_store_stats *store);

@@ -1,9 +1,9 @@
-// The store's two threads: one writes and looks what other processes did, one reads. segments.h has the files.
+// The store's two threads: one writes and looks what other processes did, one reads.
 #include "kv_store.h"
 
 #include "clock.h"
 #include "log.h"
-#include "segments.h"
+#include "page_store.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -12,6 +12,7 @@
 // How often a process that does not write looks for pages of the one that does; how long nothing is written after a failure;
 // at most how often a failure is logged.
 enum { REFRESH_MS = 1000, PAUSE_MS = 10000, LOG_MS = 60000 };
+enum { AT_ONCE = 16 }; // transfers that a thread takes
 static const int64_t MS = 1000000;
 
 struct transfers { // first in, first out
@@ -19,7 +20,8 @@ struct transfers { // first in, first out
 };
 
 struct kv_store {
-    struct segment_store *segments;
+    const struct page_store_ops *ops;
+    void *pages; // of ops
     void (*notify)(void *arg);
     void *notify_arg;
     size_t page_bytes;
@@ -57,67 +59,71 @@ static void note_failure(struct kv_store *s, const struct err *err) {
     log_msg(LOG_WARN, "the KV store fails, and the server goes on without it: %s", err->msg);
 }
 
-static void note_end(struct kv_store *s, struct kv_transfer *t, enum status st, int64_t ns,
-                     const struct err *err) {
-    uint64_t page = t->good ? s->page_bytes : 0;
-    pthread_mutex_lock(&s->lock);
-    if (t->writes) {
+// Under lock.
+static void note_end(struct kv_store *s, struct kv_transfer *t, enum status st) {
+    uint64_t page = st == STATUS_OK && t->kind != KV_LOOK ? s->page_bytes : 0;
+    t->good = st == STATUS_OK;
+    if (t->kind == KV_WRITE) {
         s->stats.writes += t->good;
         s->stats.written_bytes += page;
-        s->stats.write_ns += (uint64_t)ns;
-    } else {
+    } else if (t->kind == KV_READ) {
         s->stats.reads += t->good;
         s->stats.read_bytes += page;
-        s->stats.read_ns += (uint64_t)ns;
         s->stats.corrupt += st == STATUS_FORMAT;
     }
-    if (st == STATUS_IO)
-        note_failure(s, err);
     append(&s->ended, t);
-    pthread_cond_signal(&s->one_ended);
-    pthread_mutex_unlock(&s->lock);
-    if (s->notify)
-        s->notify(s->notify_arg);
 }
 
-// The next transfer of a thread; NULL: none came in time. Under lock.
-static struct kv_transfer *wait_for_work(struct kv_store *s, bool writes) {
-    struct kv_transfer *t = take(&s->posted[!writes]);
+// The next transfers of a thread; 0: none came in time. A question goes alone. Under lock.
+static int wait_for_work(struct kv_store *s, bool writes, struct kv_transfer **t) {
+    struct transfers *posted = &s->posted[!writes];
     struct timespec until;
-    if (t || s->closing)
-        return t;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_sec += REFRESH_MS / 1000;
-    pthread_cond_timedwait(&s->work[!writes], &s->lock, &until);
-    return take(&s->posted[!writes]);
+    int n = 0;
+    if (!posted->first && !s->closing) {
+        clock_gettime(CLOCK_MONOTONIC, &until);
+        until.tv_sec += REFRESH_MS / 1000;
+        pthread_cond_timedwait(&s->work[!writes], &s->lock, &until);
+    }
+    while (n < AT_ONCE && posted->first &&
+           (n == 0 || (posted->first->kind != KV_LOOK && t[0]->kind != KV_LOOK)))
+        t[n++] = take(posted);
+    return n;
 }
 
 static void *run_thread(struct kv_store *s, bool writes) {
     int64_t paused = 0; // nothing is written before
-    struct kv_transfer *t;
     bool more = true;
     while (more) {
-        struct kv_store_stats now;
+        struct kv_transfer *t[AT_ONCE];
+        enum status st[AT_ONCE];
         struct err err = {0};
-        enum status st = STATUS_STOPPING;
+        struct kv_store_stats now = {0};
         pthread_mutex_lock(&s->lock);
-        t = wait_for_work(s, writes);
-        more = t || !s->closing;
+        int n = wait_for_work(s, writes, t);
+        more = n > 0 || !s->closing;
         pthread_mutex_unlock(&s->lock);
         int64_t began = clock_now_ns();
-        if (t && writes && began >= paused)
-            st = segments_write(s->segments, t, &err);
-        else if (t && !writes)
-            st = segments_read(s->segments, t, &err);
-        if (t) {
-            t->good = st == STATUS_OK;
-            note_end(s, t, st, clock_now_ns() - began, &err);
-        }
-        if (writes && st == STATUS_IO)
+        for (int i = 0; i < n; i++)
+            st[i] = STATUS_STOPPING;
+        if (n > 0 && !writes)
+            s->ops->read(s->pages, t, n, st, &err);
+        else if (n > 0 && began >= paused)
+            s->ops->write(s->pages, t, n, st, &err);
+        if (writes && err.code == STATUS_IO)
             paused = clock_now_ns() + PAUSE_MS * MS;
-        segments_stats(s->segments, &now);
-        if (writes && !t && more && !now.writer)
-            segments_refresh(s->segments);
+        pthread_mutex_lock(&s->lock);
+        *(writes ? &s->stats.write_ns : &s->stats.read_ns) += n > 0 ? (uint64_t)(clock_now_ns() - began) : 0;
+        for (int i = 0; i < n; i++)
+            note_end(s, t[i], st[i]);
+        if (err.code == STATUS_IO)
+            note_failure(s, &err);
+        pthread_cond_signal(&s->one_ended);
+        pthread_mutex_unlock(&s->lock);
+        if (n > 0 && s->notify)
+            s->notify(s->notify_arg);
+        s->ops->stats(s->pages, &now);
+        if (writes && n == 0 && more && !now.writer && s->ops->refresh)
+            s->ops->refresh(s->pages);
     }
     return NULL;
 }
@@ -144,8 +150,11 @@ struct kv_store *kv_store_open(const struct kv_store_config *config, struct err 
     }
     pthread_cond_init(&s->one_ended, &attr);
     pthread_condattr_destroy(&attr);
-    s->segments = segments_open(config, err);
-    for (; s->segments && s->num_threads < 2; s->num_threads++)
+    s->ops = strncmp(config->dir, "valkey://", 9) == 0 || strncmp(config->dir, "redis://", 8) == 0
+                 ? &page_store_valkey
+                 : &page_store_disk;
+    s->pages = s->ops->open(config, err);
+    for (; s->pages && s->num_threads < 2; s->num_threads++)
         if (pthread_create(&s->threads[s->num_threads], NULL, mains[s->num_threads], s) != 0) {
             err_set(err, STATUS_NOMEM, "cannot start a thread of the KV store");
             break;
@@ -166,7 +175,8 @@ void kv_store_close(struct kv_store *s) {
     pthread_mutex_unlock(&s->lock);
     for (int i = 0; i < s->num_threads; i++)
         pthread_join(s->threads[i], NULL);
-    segments_close(s->segments);
+    if (s->pages)
+        s->ops->close(s->pages);
     for (int i = 0; i < 2; i++)
         pthread_cond_destroy(&s->work[i]);
     pthread_cond_destroy(&s->one_ended);
@@ -179,20 +189,23 @@ void kv_store_notify(struct kv_store *s, void (*notify)(void *arg), void *arg) {
     s->notify_arg = arg;
 }
 
-void kv_store_key(const struct kv_store *s, uint64_t key[2]) { segments_key(s->segments, key); }
+void kv_store_key(const struct kv_store *s, uint64_t key[2]) { s->ops->key(s->pages, key); }
+
+bool kv_store_is_near(const struct kv_store *s) { return s->ops == &page_store_disk; }
 
 bool kv_store_has(struct kv_store *s, struct kv_hash hash, int group) {
-    return segments_has(s->segments, hash, group);
+    return s->ops->has(s->pages, hash, group);
 }
 
 int64_t kv_store_age(struct kv_store *s, struct kv_hash hash, int group) {
-    return segments_age(s->segments, hash, group);
+    return s->ops->age(s->pages, hash, group);
 }
 
 void kv_store_post(struct kv_store *s, struct kv_transfer *t) {
     pthread_mutex_lock(&s->lock);
-    append(&s->posted[!t->writes], t);
-    pthread_cond_signal(&s->work[!t->writes]);
+    int reads = t->kind != KV_WRITE;
+    append(&s->posted[reads], t);
+    pthread_cond_signal(&s->work[reads]);
     pthread_mutex_unlock(&s->lock);
 }
 
@@ -216,5 +229,6 @@ void kv_store_stats(struct kv_store *s, struct kv_store_stats *out) {
     pthread_mutex_lock(&s->lock);
     *out = s->stats;
     pthread_mutex_unlock(&s->lock);
-    segments_stats(s->segments, out);
+    out->where = s->ops->where;
+    s->ops->stats(s->pages, out);
 }

@@ -2,6 +2,7 @@
 
 #include "crc32c.h"
 #include "log.h"
+#include "page_store.h"
 
 #include <assert.h>
 #include <dirent.h>
@@ -629,14 +630,14 @@ static void write_identity(const struct segment_store *s, const char *identity) 
 }
 
 static enum status prepare(struct segment_store *s, const struct kv_store_config *c, struct err *err) {
-    const struct kv_cache naming = {.config = {.key = {0, 0}}};
-    struct kv_hash name = kv_root(&naming, c->identity, strlen(c->identity));
+    char name[PAGE_STORE_NAME];
     size_t length = strlen(c->dir);
     char path[4200];
     if (length > 3900 || !(s->dir = strdup(c->dir)) || !(s->place = malloc(length + NAME)) ||
         !(s->record = malloc(s->record_bytes)) || !rebuild(s, 1024, NULL))
         return err_set(err, STATUS_NOMEM, "out of memory for the KV store");
-    snprintf(s->place, length + NAME, "%s/%016" PRIx64 "%016" PRIx64, c->dir, name.hi, name.lo);
+    page_store_name(c->identity, name);
+    snprintf(s->place, length + NAME, "%s/%s", c->dir, name);
     if (!make_dir(s->dir))
         return err_set(err, STATUS_IO, "%s: %s", s->dir, strerror(errno));
     if (read_secret(s, err) != STATUS_OK)
@@ -705,3 +706,37 @@ void segments_stats(struct segment_store *s, struct kv_store_stats *out) {
     out->writer = s->writer;
     pthread_mutex_unlock(&s->lock);
 }
+
+// ---- for kv_store.c
+
+static void *disk_open(const struct kv_store_config *config, struct err *err) {
+    return segments_open(config, err);
+}
+static void disk_close(void *s) { segments_close(s); }
+static void disk_key(void *s, uint64_t key[2]) { segments_key(s, key); }
+static bool disk_has(void *s, struct kv_hash hash, int group) { return segments_has(s, hash, group); }
+static int64_t disk_age(void *s, struct kv_hash hash, int group) { return segments_age(s, hash, group); }
+static void disk_stats(void *s, struct kv_store_stats *out) { segments_stats(s, out); }
+static void disk_refresh(void *s) { segments_refresh(s); }
+
+// After one that failed none is tried.
+static void disk_write(void *s, struct kv_transfer *const *t, int n, enum status *st, struct err *err) {
+    for (int i = 0; i < n; i++)
+        st[i] = i > 0 && st[i - 1] != STATUS_OK ? STATUS_STOPPING : segments_write(s, t[i], err);
+}
+
+static void disk_read(void *s, struct kv_transfer *const *t, int n, enum status *st, struct err *err) {
+    for (int i = 0; i < n; i++)
+        st[i] = segments_read(s, t[i], err);
+}
+
+const struct page_store_ops page_store_disk = {.where = "disk",
+                                               .open = disk_open,
+                                               .close = disk_close,
+                                               .key = disk_key,
+                                               .has = disk_has,
+                                               .age = disk_age,
+                                               .stats = disk_stats,
+                                               .write = disk_write,
+                                               .read = disk_read,
+                                               .refresh = disk_refresh};

@@ -165,18 +165,20 @@ static void write_stop(struct buf *b, const struct explanation *x) {
     buf_char(b, '}');
 }
 
-// Pages on disk: what they would bring to a prompt, or brought to a request.
+// Pages beyond memory: how many tokens they would bring to a prompt, or brought to a request.
 static void write_store(struct buf *b, const struct prompt_view *v) {
-    if (!v->has_store)
-        buf_lit(b, ",\"store\":null");
-    else if (v->num_tokens == 0)
-        buf_fmt(b, ",\"store\":{\"where\":\"disk\",\"fetched_tokens\":%d,\"fetch_ms\":%.3f}", v->num_fetched,
-                (double)v->fetch_ns / 1e6);
+    buf_lit(b, ",\"store\":");
+    if (!v->store_at) {
+        buf_lit(b, "null");
+        return;
+    }
+    buf_fmt(b, "{\"where\":\"%s\",", v->store_at);
+    if (v->num_tokens == 0)
+        buf_fmt(b, "\"fetched_tokens\":%d,\"fetch_ms\":%.3f}", v->num_fetched, (double)v->fetch_ns / 1e6);
     else if (v->store.age_s < 0 || v->all_rows)
-        buf_fmt(b, ",\"store\":{\"where\":\"disk\",\"cached_tokens\":%d,\"age_s\":null}", v->cached[0]);
+        buf_fmt(b, "\"cached_tokens\":%d,\"age_s\":null}", v->cached[0]);
     else
-        buf_fmt(b, ",\"store\":{\"where\":\"disk\",\"cached_tokens\":%d,\"age_s\":%lld}", v->store.num_cached,
-                (long long)v->store.age_s);
+        buf_fmt(b, "\"cached_tokens\":%d,\"age_s\":%lld}", v->store.num_cached, (long long)v->store.age_s);
 }
 
 static bool write_explanation(struct exchange *exchange, struct buf *b, struct api_error *e) {

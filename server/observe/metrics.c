@@ -496,16 +496,18 @@ static void write_engine(struct writer *w) {
     write_single(w, q, "waiting_tokens", "gauge", "Prompt tokens in the queue.", (double)s->waiting_tokens);
 }
 
-// Pages of the prefix cache on disk. Without a store none of these is there.
+// Pages of the prefix cache beyond memory. Without a store none of these is there.
 static void write_store(struct writer *w) {
     const struct kv_store_stats *d = &w->page->stats->store;
     const struct tier_counts *t = &w->page->stats->tiers;
     const char *q = "quire";
-    if (d->max_bytes == 0)
+    if (!d->where)
         return;
-    write_single(w, q, "kv_store_bytes", "gauge", "Bytes of all pages in the store.", (double)d->bytes);
-    write_single(w, q, "kv_store_max_bytes", "gauge", "Bytes that they may take.", (double)d->max_bytes);
-    write_single(w, q, "kv_store_pages", "gauge", "Pages of this model in the store.", (double)d->pages);
+    if (d->max_bytes > 0) { // a server has metrics of its own
+        write_single(w, q, "kv_store_bytes", "gauge", "Bytes of all pages in the store.", (double)d->bytes);
+        write_single(w, q, "kv_store_max_bytes", "gauge", "Bytes that they may take.", (double)d->max_bytes);
+        write_single(w, q, "kv_store_pages", "gauge", "Pages of this model in the store.", (double)d->pages);
+    }
     write_single(w, q, "kv_store_hit_tokens_total", "counter", "Prompt tokens that came from the store.",
                  (double)t->hit_tokens);
     write_single(w, q, "kv_store_reads_total", "counter", "Pages read.", (double)d->reads);

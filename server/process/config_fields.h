@@ -45,7 +45,7 @@ struct config {
     int threads, tensor_parallel_size, pipeline_parallel_size, max_model_len, block_size;
     int64_t num_kv_blocks, kv_cache_memory; // 0: not given
     int64_t max_response_memory, store;     // bytes
-    char *kv_store;                         // or NULL
+    char *kv_store, *kv_role;               // kv_store or NULL
     int64_t kv_store_size;                  // bytes
     bool kv_store_private;
     double gpu_memory_utilization;

@@ -163,10 +163,15 @@ const struct option options[] = {
     {"share-prefixes", SERVE, GROUP_MEMORY, OPT_FLAG, AT(share_prefixes), NULL,
      .help = "Share cached prefixes between API keys. By default each key sees only its own."},
     {"kv-store", RUN, GROUP_MEMORY, OPT_STR, AT(kv_store), "DIR",
-     .help = "Keep KV blocks in DIR, too: what was computed once is read after a restart."},
+     .help = "Keep KV blocks in DIR, or on a server at valkey://HOST:PORT, too: what was computed once is "
+             "read after a "
+             "restart."},
     {"kv-store-size", RUN, GROUP_MEMORY, OPT_INT64, AT(kv_store_size), "BYTES",
      .help = "Let all that is in DIR take this much; the oldest goes first.", .preset = "10G", .min = 1,
      .max = 9e15},
+    {"kv-role", SERVE, GROUP_MEMORY, OPT_CHOICE, AT(kv_role), "both|producer|consumer",
+     .help = "Write KV blocks to the store and read them; producer only writes, consumer only reads.",
+     .preset = "both"},
     {"kv-store-private", SERVE, GROUP_MEMORY, OPT_FLAG, AT(kv_store_private), NULL,
      .help = "Keep the blocks of requests with a key, a cache_salt or an adapter out of DIR."},
     {"max-response-memory", SERVE, GROUP_MEMORY, OPT_INT64, AT(max_response_memory), "BYTES",

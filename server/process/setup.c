@@ -98,6 +98,9 @@ void setup_service(const struct config *c, const struct engine_info *info, struc
                      : most < 64 ? most
                                  : 64,
         .target_itl_ns = (int64_t)(c->target_itl * 1e6),
+        .kv_role = !c->kv_role || strcmp(c->kv_role, "both") == 0 ? KV_BOTH
+                   : strcmp(c->kv_role, "producer") == 0          ? KV_PRODUCER
+                                                                  : KV_CONSUMER,
         .kv_store_private = c->kv_store_private,
         .record = c->record,
         .trace = c->trace,

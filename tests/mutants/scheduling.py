@@ -313,7 +313,7 @@ ROWS = [
     (SEGMENTS, "int end = both < INT_MAX ? (int)both", "int end = both < INT_MAX ? (int)whole", "test_kv_store"),  # records without pages
     (SEGMENTS, "remove_files(s->place, number);\n        }\n    }\n    for", "(void)number;\n        }\n    }\n    for", "test_kv_store"),  # a segment without a head stops writing
     (SEGMENTS, "flock(s->lock_file, LOCK_EX | LOCK_NB) == 0", "true", "test_kv_store"),  # two write
-    (STORE, "more = t || !s->closing;", "more = !s->closing;", "test_kv_store"),  # what was posted is lost at the end
+    (STORE, "more = n > 0 || !s->closing;", "more = !s->closing;", "test_kv_store"),  # what was posted is lost at the end
     (POLICY, "    if (r->late)\n        return 0;", "", "test_simulator"),  # a row is planned before its mask is there
     (POLICY, "        if (r->late) // S16\n            continue;", "", "test_simulator"),  # likewise from the queue
     (POLICY, "c->has_next_hash && !c->late &&", "c->has_next_hash &&", "test_simulator"),  # others wait for whom nobody computes

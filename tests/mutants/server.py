@@ -158,4 +158,9 @@ ROWS = [
     ("base/log_json.c", "if (b->len - start + 1 > room)", "if (false)", "test_json_log"),  # a line that no pipe takes whole
     ("base/log_json.c", "*stop != '\"' || (stop + 1 < end && stop[1] != ' ')", "*stop != '\"'", "test_json_log"),  # a quote ends its value
     ("server/http/auth.c", "return i >= 0 ? a->names[i] : NULL;", "return a->num_keys ? a->names[a->num_keys - 1] : NULL;", "test_server_text"),  # one key's name for all
+    ("scheduler/tiers.c", "t->role == KV_CONSUMER ||", "", "test_kv_store_shared.py", "test_roles"),  # a consumer writes
+    ("scheduler/tiers.c", "t->role != KV_PRODUCER && (r", "(r", "test_kv_store_shared.py", "test_roles"),  # a producer fetches
+    ("scheduler/tiers.c", "engine_kv_copy(t->engine, &move, 1);\n        engine_host_page", "engine_host_page", "test_kv_store_look.py", "test_explained"),  # a page without its bytes
+    ("scheduler/tiers.c", "t->counts.hit_tokens += (uint64_t)(r->num_cached - r->expect_cached);", "", "test_kv_store_look.py", "test_explained"),  # hits go uncounted
+    ("engine/store/valkey.c", "(s->database == 0 ||", "(true ||", "test_kv_store_shared.py", "test_password"),  # another database than was asked for
 ]

@@ -351,7 +351,7 @@ TEST(test_threads) {
         memcpy(pages[i], page, sizeof page);
         transfers[i].tokens = tokens[i];
         transfers[i].page = pages[i];
-        transfers[i].writes = true;
+        transfers[i].kind = KV_WRITE;
         kv_store_post(s, &transfers[i]);
     }
     for (int i = 0; i < N / 2; i++)
@@ -360,7 +360,8 @@ TEST(test_threads) {
     s = kv_store_open(&c, NULL);
     for (int i = 0; i < N; i++) {
         memset(pages[i], 0, sizeof pages[i]);
-        transfers[i].writes = transfers[i].good = false;
+        transfers[i].kind = KV_READ;
+        transfers[i].good = false;
         assert_true(kv_store_has(s, transfers[i].hash, transfers[i].group));
         kv_store_post(s, &transfers[i]);
     }

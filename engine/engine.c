@@ -490,10 +490,10 @@ static enum status reserve_memory(struct engine *e, const struct engine_config *
     if (e->processes &&
         (st = workers_init(&e->workers, e->processes, &limits, &e->model, c->block_size, err)) != STATUS_OK)
         return st;
-    if (c->kv_store)
-        kv_store_key(e->store, key);
-    else if (getrandom(key, sizeof key, 0) != (ssize_t)sizeof key)
+    if (getrandom(key, sizeof key, 0) != (ssize_t)sizeof key)
         return err_set(err, STATUS_IO, "no random bytes from the system for the prefix cache's key");
+    if (e->store)
+        kv_store_key(e->store, key);
     struct kv_config kv = cache_config(e, c, e->info.num_blocks);
     memcpy(kv.key, key, sizeof key);
     st = kv_init(&e->kv, &kv);
@@ -664,6 +664,8 @@ struct kv_store *engine_store(struct engine *e) {
 void engine_kv_copy(struct engine *e, const struct kv_move *moves, int num_moves) {
     ranks_kv_copy(e->ranks, moves, num_moves);
 }
+
+bool engine_kv_copied(struct engine *e) { return ranks_kv_copied(e->ranks); }
 
 void *engine_host_page(struct engine *e, int32_t page) { return ranks_host_page(e->ranks, page); }
 

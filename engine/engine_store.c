@@ -7,6 +7,7 @@
 #include "models/model_hash.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 // Of files as they are written, and of the identity's text.
 enum { STORE_FORMAT = 1 };
@@ -39,8 +40,12 @@ enum status store_open(const struct store_of *of, struct kv_store **store, struc
     if (of->ranks > 1)
         return err_set(err, STATUS_INVALID, "--kv-store takes one rank; here are %d", of->ranks);
     if (!of->ops->kv_host_page)
-        return err_set(err, STATUS_INVALID,
-                       "--kv-store is not supported yet by device '%s'; --device cpu has it", of->ops->name);
+        return err_set(err, STATUS_INVALID, "--kv-store is not supported yet by device '%s'", of->ops->name);
+    if (strcmp(of->config->kv_store, "memory") == 0 && of->device->memory_total == 0)
+        return err_set(
+            err, STATUS_INVALID,
+            "--kv-store memory is for devices with memory of their own: here the KV cache is in the host's "
+            "already, and --kv-cache-memory gives it more");
     if (!of->config->prefix_caching)
         return err_set(err, STATUS_INVALID,
                        "--kv-store keeps the prefix cache, which --no-enable-prefix-caching "

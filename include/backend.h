@@ -384,8 +384,10 @@ struct backend_ops {
     // Copies pages, within the device and between its pool and the host's, in this order, after the steps launched before and before the next one. Asynchronous:
     // returns at once where the device works beside the host.
     void (*kv_copy)(struct device *dev, const struct kv_move *moves, int num_moves);
-    // A page of the host's pool, kv_block_bytes() of it, in the device's own layout. All copies from and to it have ended.
+    // A page of the host's pool, kv_block_bytes() of it, in the device's own layout. NULL as a function: the device keeps no store.
     void *(*kv_host_page)(struct device *dev, int32_t page);
+    // Whether kv_copy() outside of steps has ended, without waiting. Until then there is no other. NULL: it ends at once.
+    bool (*kv_copied)(struct device *dev);
 };
 
 // The one symbol a module exports. NULL: it does not speak this ABI, or finds no device.

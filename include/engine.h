@@ -47,7 +47,7 @@ struct engine_config {
     bool exact;                    // CUDA: prefill, too, gives the same bits whatever the chunks and batch
     bool prefix_caching;
     // A directory in which pages of the prefix cache outlive the process (kv_store.h), and the most bytes that it may take;
-    // NULL: none. On CPUs, in one process, of one rank.
+    // NULL: none. In one process, of one rank.
     const char *kv_store;
     int64_t kv_store_bytes;
     // Plans that may be launched and not collected. 0: one for each stage; without stages two where the
@@ -125,7 +125,9 @@ struct kv_store *engine_store(struct engine *e);
 // With a store, copies pages between the device and its pages in host memory: after the steps launched before, and before the
 // next one. Engine thread.
 void engine_kv_copy(struct engine *e, const struct kv_move *moves, int num_moves);
-// The bytes of a page in host memory, when all copies from and to it have ended. Engine thread.
+// Whether these copies have ended, without waiting. Until then no others are asked for. Engine thread.
+bool engine_kv_copied(struct engine *e);
+// The bytes of a page in host memory. Engine thread; when copies from and to it have ended any.
 void *engine_host_page(struct engine *e, int32_t page);
 // The engine of draft_path or of the MTP layer, NULL: none. Its cache has as many pages of as many tokens as this one's, within the same
 // budget, so that it holds what this one holds. The engine thread's, as the kv_cache; it may be launched while no step

@@ -1,4 +1,5 @@
 // A store of cache pages that outlives the process: what the prefix cache computed, on disk or on a Valkey server.
+// "memory" is the host's, behind a device's, and ends with the process.
 //
 // A page is known by its group and the chained hash of its tokens (kv_cache.h), so the secret that keys the hash is the
 // store's: equal prompts of another process have equal hashes, and nobody without the secret can make one. A page that is
@@ -21,7 +22,7 @@ struct kv_store;
 enum kv_role { KV_BOTH, KV_PRODUCER, KV_CONSUMER };
 
 struct kv_store_config {
-    const char *dir;      // is made where it is not there; or valkey://…, redis://…
+    const char *dir;      // is made where it is not there; or valkey://…, redis://…, memory
     int64_t max_bytes;    // of all that is in dir; a server has bounds of its own
     const char *identity; // of all that decides the bits of a page: what differs lies apart
     int block_size;       // tokens of a page

@@ -14,7 +14,7 @@ struct passage {
     struct kv_transfer transfer;
     struct kv_wanted wanted; // of one that is read
     struct fetch *fetch;     // that waits for it; NULL: nobody does any more
-    bool taken;
+    bool taken, copying;     // copying: to or from the device
 };
 
 // A request that waits for pages.
@@ -46,7 +46,7 @@ struct tiers {
     enum kv_role role;
     bool private;
     struct passage *passages; // (num_passages)
-    int num_passages, num_reading, num_writing;
+    int num_passages, num_reading, num_writing, num_copying;
     token_id *names;           // (num_passages, block_size)
     struct publication *queue; // (queue_size) a ring of what is to be written
     int queue_size, first, num;
@@ -81,9 +81,9 @@ static struct passage *free_passage(struct tiers *t) {
 
 static int32_t page_of(const struct tiers *t, const struct passage *p) { return (int32_t)(p - t->passages); }
 
-// Gives a page to the store. Its names are in the transfer.
-static void post(struct tiers *t, struct passage *p, struct kv_hash hash, uint64_t parent, int group,
-                 enum kv_transfer_kind kind) {
+// Takes a passage for a page, whose names are in the transfer already.
+static void begin_passage(struct tiers *t, struct passage *p, struct kv_hash hash, uint64_t parent, int group,
+                          enum kv_transfer_kind kind) {
     p->taken = true;
     p->transfer.hash = hash;
     p->transfer.parent = parent;
@@ -91,7 +91,35 @@ static void post(struct tiers *t, struct passage *p, struct kv_hash hash, uint64
     p->transfer.kind = kind;
     p->transfer.page = engine_host_page(t->engine, page_of(t, p));
     *(kind == KV_WRITE ? &t->num_writing : &t->num_reading) += 1;
-    kv_store_post(t->store, &p->transfer);
+}
+
+static void end_passage(struct tiers *t, struct passage *p) {
+    p->taken = false;
+    *(p->transfer.kind == KV_WRITE ? &t->num_writing : &t->num_reading) -= 1;
+}
+
+// Copies a page of the device out, to be written, or one that was read in. It ends in end_copies().
+static void begin_copy(struct tiers *t, struct passage *p, block_id id) {
+    struct kv_move move = {.from = id, .to = page_of(t, p), .to_tier = KV_HOST};
+    if (p->transfer.kind == KV_READ)
+        move = (struct kv_move){.from = page_of(t, p), .from_tier = KV_HOST, .to = id};
+    engine_kv_copy(t->engine, &move, 1);
+    p->copying = true;
+    t->num_copying++;
+}
+
+static void end_copies(struct tiers *t) {
+    if (t->num_copying == 0 || !engine_kv_copied(t->engine))
+        return;
+    t->num_copying = 0;
+    for (struct passage *p = t->passages; p < t->passages + t->num_passages; p++) {
+        bool copied = p->copying;
+        p->copying = false;
+        if (copied && p->transfer.kind == KV_WRITE)
+            kv_store_post(t->store, &p->transfer);
+        else if (copied)
+            end_passage(t, p);
+    }
 }
 
 static void write_behind(struct tiers *t) {
@@ -108,11 +136,10 @@ static void write_behind(struct tiers *t) {
         if (kv_store_has(t->store, q.hash, b->group))
             continue;
         struct passage *p = free_passage(t);
-        struct kv_move move = {.from = q.id, .to = page_of(t, p), .to_tier = KV_HOST};
-        engine_kv_copy(t->engine, &move, 1);
         memcpy(p->transfer.tokens, t->kv->tokens + (size_t)q.id * size, size * sizeof(token_id));
         p->fetch = NULL;
-        post(t, p, b->hash, b->parent, b->group, KV_WRITE);
+        begin_passage(t, p, b->hash, b->parent, b->group, KV_WRITE);
+        begin_copy(t, p, q.id);
     }
 }
 
@@ -250,7 +277,8 @@ static void ask_on(struct tiers *t, struct fetch *f) {
         p->wanted = *w;
         p->fetch = f;
         f->under_way++;
-        post(t, p, w->hash, w->parent, w->group, KV_READ);
+        begin_passage(t, p, w->hash, w->parent, w->group, KV_READ);
+        kv_store_post(t->store, &p->transfer);
     }
 }
 
@@ -259,10 +287,10 @@ static void take_read(struct tiers *t, struct passage *p) {
     struct fetch *f = p->fetch;
     block_id id = p->transfer.good ? kv_adopt(t->kv, &p->wanted, p->transfer.tokens) : KV_NONE;
     if (id != KV_NONE) {
-        struct kv_move move = {.from = page_of(t, p), .from_tier = KV_HOST, .to = id};
         record_adopt(t->record, &p->wanted, p->transfer.tokens, t->kv->config.block_size);
-        engine_kv_copy(t->engine, &move, 1);
-        engine_host_page(t->engine, page_of(t, p)); // it has been copied when another one is read there
+        begin_copy(t, p, id);
+    } else {
+        end_passage(t, p);
     }
     if (!f)
         return;
@@ -272,23 +300,21 @@ static void take_read(struct tiers *t, struct passage *p) {
         f->num = f->next;
 }
 
-static void end_passage(struct tiers *t, struct kv_transfer *done) {
-    ((struct passage *)done->owner)->taken = false;
-    *(done->kind == KV_WRITE ? &t->num_writing : &t->num_reading) -= 1;
+static void take_ended(struct tiers *t, struct kv_transfer *done) {
+    switch (done->kind) {
+    case KV_LOOK: take_answer(t, done->owner); break;
+    case KV_READ: take_read(t, done->owner); break;
+    case KV_WRITE: end_passage(t, done->owner); break;
+    }
 }
 
 void tiers_pump(struct tiers *t) {
     if (!t)
         return;
-    for (struct kv_transfer *done; (done = kv_store_take(t->store));) {
-        if (done->kind == KV_LOOK) {
-            take_answer(t, done->owner);
-            continue;
-        }
-        if (done->kind == KV_READ)
-            take_read(t, done->owner);
-        end_passage(t, done);
-    }
+    end_copies(t);
+    const bool may_copy = t->num_copying == 0;
+    for (struct kv_transfer *done; may_copy && (done = kv_store_take(t->store));)
+        take_ended(t, done);
     for (struct request *r; t->role != KV_PRODUCER && (r = sched_to_fetch(t->sched));)
         begin_fetch(t, r);
     int64_t now = clock_now_ns();
@@ -300,10 +326,14 @@ void tiers_pump(struct tiers *t) {
         if (late || (!f->looking && f->next == f->num && f->under_way == 0))
             end_fetch(t, f);
     }
-    write_behind(t);
+    if (may_copy)
+        write_behind(t);
+    end_copies(t); // at once, but on devices
 }
 
 int64_t tiers_watch_ns(const struct tiers *t) {
+    if (t && t->num_copying > 0)
+        return 1000000;
     return t && (t->fetches || t->num > 0) ? PATIENCE_NS / 2 : -1;
 }
 
@@ -377,12 +407,12 @@ void tiers_close(struct tiers *t) {
     t->kv->watch = NULL;
     while (t->fetches)
         end_fetch(t, t->fetches);
-    while (t->num_reading + t->num_writing + t->num_looking > 0) {
+    while (t->num_reading + t->num_writing - t->num_copying + t->num_looking > 0) {
         struct kv_transfer *done = kv_store_wait(t->store);
         if (done->kind == KV_LOOK)
             take_answer(t, done->owner);
         else
-            end_passage(t, done);
+            end_passage(t, done->owner);
     }
     free(t->passages);
     free(t->names);

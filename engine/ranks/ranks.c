@@ -527,6 +527,8 @@ void *ranks_host_page(struct ranks *r, int32_t page) {
     return r->ops->kv_host_page(r->rank[0].dev, page);
 }
 
+bool ranks_kv_copied(struct ranks *r) { return !r->ops->kv_copied || r->ops->kv_copied(r->rank[0].dev); }
+
 void ranks_launch(struct ranks *r, const struct step *step) {
     struct rank *k = &r->rank[0];
     int at = (int)(r->launched % PLAN_MAX_DEPTH);

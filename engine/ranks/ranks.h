@@ -58,9 +58,10 @@ size_t ranks_kv_block_bytes(struct ranks *r); // of all ranks together
 // Bytes that ranks_reserve() takes of the device's memory beside the cache; 0: the device has no memory of its own.
 size_t ranks_workspace_of(struct ranks *r, int rank, const struct step_limits *limits);
 
-// Of one rank alone: as backend_ops.kv_copy and .kv_host_page. Engine thread.
+// Of one rank alone: as backend_ops.kv_copy, .kv_host_page and .kv_copied. Engine thread.
 void ranks_kv_copy(struct ranks *r, const struct kv_move *moves, int num_moves);
 void *ranks_host_page(struct ranks *r, int32_t page);
+bool ranks_kv_copied(struct ranks *r);
 
 // Runs one step on all ranks. With stages it returns when rank 0 has done its part, and others are at theirs
 // while the next step is launched. At most PLAN_MAX_DEPTH may be launched and not synced. The step's arrays

@@ -131,6 +131,12 @@ static void *run_thread(struct kv_store *s, bool writes) {
 static void *write_pages(void *arg) { return run_thread(arg, true); }
 static void *read_pages(void *arg) { return run_thread(arg, false); }
 
+static const struct page_store_ops *find_ops(const char *where) {
+    if (strncmp(where, "valkey://", 9) == 0 || strncmp(where, "redis://", 8) == 0)
+        return &page_store_valkey;
+    return strcmp(where, "memory") == 0 ? &page_store_memory : &page_store_disk;
+}
+
 struct kv_store *kv_store_open(const struct kv_store_config *config, struct err *err) {
     struct kv_store *s = calloc(1, sizeof *s);
     pthread_condattr_t attr;
@@ -150,9 +156,7 @@ struct kv_store *kv_store_open(const struct kv_store_config *config, struct err 
     }
     pthread_cond_init(&s->one_ended, &attr);
     pthread_condattr_destroy(&attr);
-    s->ops = strncmp(config->dir, "valkey://", 9) == 0 || strncmp(config->dir, "redis://", 8) == 0
-                 ? &page_store_valkey
-                 : &page_store_disk;
+    s->ops = find_ops(config->dir);
     s->pages = s->ops->open(config, err);
     for (; s->pages && s->num_threads < 2; s->num_threads++)
         if (pthread_create(&s->threads[s->num_threads], NULL, mains[s->num_threads], s) != 0) {
@@ -191,7 +195,7 @@ void kv_store_notify(struct kv_store *s, void (*notify)(void *arg), void *arg) {
 
 void kv_store_key(const struct kv_store *s, uint64_t key[2]) { s->ops->key(s->pages, key); }
 
-bool kv_store_is_near(const struct kv_store *s) { return s->ops == &page_store_disk; }
+bool kv_store_is_near(const struct kv_store *s) { return s->ops != &page_store_valkey; }
 
 bool kv_store_has(struct kv_store *s, struct kv_hash hash, int group) {
     return s->ops->has(s->pages, hash, group);

@@ -1,4 +1,4 @@
-// A place where pages are kept, as kv_store.c drives it: a disk (segments.h) or a server (valkey.h).
+// A place where pages are kept, as kv_store.c drives it: a disk, a server, or memory.
 #pragma once
 
 #include "kv_store.h"
@@ -7,8 +7,8 @@ struct page_store_ops {
     const char *where;
     // NULL with err: as kv_store_open().
     void *(*open)(const struct kv_store_config *config, struct err *err);
-    void (*close)(void *store); // NULL is allowed
-    void (*key)(void *store, uint64_t key[2]);
+    void (*close)(void *store);                // NULL is allowed
+    void (*key)(void *store, uint64_t key[2]); // leaves a random one where nothing outlives the process
     // Any thread, without waiting.
     bool (*has)(void *store, struct kv_hash hash, int group);
     int64_t (*age)(void *store, struct kv_hash hash, int group);
@@ -27,4 +27,4 @@ enum { PAGE_STORE_NAME = 33 }; // with the NUL
 // 32 hexadecimal digits for an identity.
 void page_store_name(const char *identity, char text[PAGE_STORE_NAME]);
 
-extern const struct page_store_ops page_store_disk, page_store_valkey;
+extern const struct page_store_ops page_store_disk, page_store_valkey, page_store_memory;

@@ -232,4 +232,6 @@ const struct backend_ops backend_cuda = {
     .step_end = cuda_step_end,
     .sync = cuda_sync,
     .kv_copy = cuda_kv_copy,
+    .kv_host_page = cuda_kv_host_page,
+    .kv_copied = cuda_kv_copied,
 };

@@ -187,6 +187,7 @@ struct device {
     struct cuda_topk *topk;                               // (head_rows)
     char *keys;                                           // the cache (kv.c)
     float *scales;                                        // of an I8 cache, or NULL
+    bool copies_marked;                                   // kv_copied() waits for slot 2
     char *host_pages;          // of limits.num_host_pages, each as cuda_kv_block_bytes() counts it, or NULL
     void *arena;               // all of the above but the cache
     int logits_ld, num_maxima; // padded logits of a row, and the maxima of their groups
@@ -238,6 +239,8 @@ size_t cuda_kv_page_scales(const struct device *dev, int spec);
 size_t cuda_kv_block_bytes(struct device *dev);
 struct cuda_kv cuda_kv_of(const struct device *dev, const struct attn_spec *attn, int kv_layer);
 void cuda_kv_copy(struct device *dev, const struct kv_move *moves, int num_moves);
+void *cuda_kv_host_page(struct device *dev, int32_t page);
+bool cuda_kv_copied(struct device *dev);
 
 // memory.c
 int cuda_tile_rows(const struct device *dev); // of prefill: those of the kernel that all specs have

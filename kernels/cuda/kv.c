@@ -175,3 +175,16 @@ void cuda_kv_copy(struct device *dev, const struct kv_move *moves, int num_moves
         }
     }
 }
+
+void *cuda_kv_host_page(struct device *dev, int32_t page) {
+    CHECK(page >= 0 && page < dev->limits.num_host_pages);
+    return dev->host_pages + (size_t)page * cuda_kv_block_bytes(dev);
+}
+
+// The first question marks all that is queued, steps included.
+bool cuda_kv_copied(struct device *dev) {
+    if (!dev->copies_marked)
+        rt_mark(dev->rt, 2);
+    dev->copies_marked = !rt_done(dev->rt, 2);
+    return !dev->copies_marked;
+}

@@ -61,7 +61,7 @@ void rt_order(struct rt *rt, enum rt_queue on, enum rt_event e);
 void rt_upload_now(struct rt *rt, void *device, const void *host, size_t bytes);
 void rt_download_now(struct rt *rt, void *host, const void *device, size_t bytes);
 
-// Marks slot 0 or 1 behind all work queued so far; rt_wait() returns when that is done. STATUS_DEVICE with
+// Marks slot 0, 1 or 2 behind all work queued so far; rt_wait() returns when that is done. STATUS_DEVICE with
 // err once anything has failed.
 void rt_mark(struct rt *rt, int slot);
 enum status rt_wait(struct rt *rt, int slot, struct err *err);

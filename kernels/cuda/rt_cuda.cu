@@ -20,7 +20,7 @@ struct gemm_plan {
 struct rt {
     int ordinal;
     cudaStream_t stream, uploads;
-    cudaEvent_t marks[2], events[RT_EVENTS];
+    cudaEvent_t marks[3], events[RT_EVENTS];
     cudaDeviceProp prop;
     char error[200];
     bool capturing, overlap; // overlap: a kernel may begin before the one before it has ended
@@ -116,8 +116,8 @@ struct rt *rt_open(int ordinal, struct err *err) {
     if (!ok(rt, e, "counting GPUs") || !take(rt) ||
         !ok(rt, cudaGetDeviceProperties(&rt->prop, ordinal), "asking the GPU") ||
         !make_stream(rt, &rt->stream) || !make_stream(rt, &rt->uploads) || !make_event(rt, &rt->marks[0]) ||
-        !make_event(rt, &rt->marks[1]) || !make_event(rt, &rt->events[RT_UPLOADED]) ||
-        !make_event(rt, &rt->events[RT_UPLOAD_READ])) {
+        !make_event(rt, &rt->marks[1]) || !make_event(rt, &rt->marks[2]) ||
+        !make_event(rt, &rt->events[RT_UPLOADED]) || !make_event(rt, &rt->events[RT_UPLOAD_READ])) {
         err_set(err, STATUS_DEVICE, "GPU %d: %s", ordinal, rt->error);
         rt_close(rt);
         return NULL;
@@ -166,7 +166,8 @@ void rt_close(struct rt *rt) {
     if (rt->blas)
         blas_ok(rt, lt.Destroy(rt->blas), "closing cublasLt");
     rt_free(rt, rt->blas_workspace);
-    for (cudaEvent_t e : {rt->marks[0], rt->marks[1], rt->events[RT_UPLOADED], rt->events[RT_UPLOAD_READ]})
+    for (cudaEvent_t e :
+         {rt->marks[0], rt->marks[1], rt->marks[2], rt->events[RT_UPLOADED], rt->events[RT_UPLOAD_READ]})
         if (e)
             ok(rt, cudaEventDestroy(e), "freeing an event");
     for (cudaStream_t s : {rt->stream, rt->uploads})

@@ -163,9 +163,9 @@ const struct option options[] = {
     {"share-prefixes", SERVE, GROUP_MEMORY, OPT_FLAG, AT(share_prefixes), NULL,
      .help = "Share cached prefixes between API keys. By default each key sees only its own."},
     {"kv-store", RUN, GROUP_MEMORY, OPT_STR, AT(kv_store), "DIR",
-     .help = "Keep KV blocks in DIR, or on a server at valkey://HOST:PORT, too: what was computed once is "
-             "read after a "
-             "restart."},
+     .help = "Keep KV blocks in DIR, too, or at valkey://HOST:PORT: what was computed once is read after a "
+             "restart. memory: "
+             "in the host's, for GPUs."},
     {"kv-store-size", RUN, GROUP_MEMORY, OPT_INT64, AT(kv_store_size), "BYTES",
      .help = "Let all that is in DIR take this much; the oldest goes first.", .preset = "10G", .min = 1,
      .max = 9e15},

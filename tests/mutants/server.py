@@ -160,7 +160,11 @@ ROWS = [
     ("server/http/auth.c", "return i >= 0 ? a->names[i] : NULL;", "return a->num_keys ? a->names[a->num_keys - 1] : NULL;", "test_server_text"),  # one key's name for all
     ("scheduler/tiers.c", "t->role == KV_CONSUMER ||", "", "test_kv_store_shared.py", "test_roles"),  # a consumer writes
     ("scheduler/tiers.c", "t->role != KV_PRODUCER && (r", "(r", "test_kv_store_shared.py", "test_roles"),  # a producer fetches
-    ("scheduler/tiers.c", "engine_kv_copy(t->engine, &move, 1);\n        engine_host_page", "engine_host_page", "test_kv_store_look.py", "test_explained"),  # a page without its bytes
-    ("scheduler/tiers.c", "t->counts.hit_tokens += (uint64_t)(r->num_cached - r->expect_cached);", "", "test_kv_store_look.py", "test_explained"),  # hits go uncounted
+    ("scheduler/tiers.c", "    engine_kv_copy(t->engine, &move, 1);\n", "", "test_kv_store_look.py", "test_explained"),  # a page without its bytes
+    ("scheduler/tiers.c", "t->counts.hit_tokens += (uint64_t)(r->num_cached - r->expect_cached);", "(void)t;", "test_kv_store_look.py", "test_explained"),  # hits go uncounted
     ("engine/store/valkey.c", "(s->database == 0 ||", "(true ||", "test_kv_store_shared.py", "test_password"),  # another database than was asked for
+    ("scheduler/tiers.c", "move = (struct kv_move){.from = page_of(t, p), .from_tier = KV_HOST, .to = id};", "move.to_tier = KV_DEVICE;", "test_kv_store_look.py", "test_explained"),  # from the device to itself
+    ("engine/store/memory.c", "s->pages[s->hand].used && passed", "false && passed", "test_kv_store"),  # pages in use go first
+    ("engine/store/memory.c", "    drop_page(s, i);\n    s->pages[i]", "    s->pages[i]", "test_kv_store"),  # a page is found that is overwritten
+    ("engine/store/memory.c", "== 0 ? STATUS_OK", "== 0 || true ? STATUS_OK", "test_kv_store"),  # another prompt's page
 ]

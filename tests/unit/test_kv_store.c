@@ -2,6 +2,7 @@
 #include "harness.h"
 
 #include "crc32c.h"
+#include "store/page_store.h"
 #include "store/segments.h"
 
 #include <dirent.h>
@@ -333,6 +334,48 @@ TEST(test_full_disk) {
     struct err err = {0};
     assert_null(segments_open(&nowhere, &err));
     assert_int_equal(err.code, STATUS_IO);
+}
+
+// Pages in memory: as many as there is room for, those in use the longest; the same hash with other tokens is no hit.
+TEST(test_memory) {
+    const struct page_store_ops *m = &page_store_memory;
+    struct kv_store_config c = config_of(10 * (PAGE + 4 * SIZE) + 5, "test");
+    struct kv_store_stats stats = {0};
+    enum status st;
+    c.dir = "memory";
+    void *s = m->open(&c, NULL);
+    assert_non_null(s);
+    for (int i = 1; i <= 200; i++) {
+        struct kv_transfer t = transfer_of(i), *one = &t;
+        m->write(s, &one, 1, &st, NULL);
+        assert_int_equal(st, STATUS_OK);
+        m->has(s, hash_of(3), 1); // in use all the time
+    }
+    int kept = 0;
+    for (int i = 1; i <= 200; i++) {
+        unsigned char got[PAGE];
+        struct kv_transfer t = transfer_of(i), *one = &t;
+        t.page = got;
+        m->read(s, &one, 1, &st, NULL);
+        assert_int_equal(st == STATUS_OK, m->has(s, t.hash, t.group));
+        assert_true(st != STATUS_OK || memcmp(got, page, PAGE) == 0);
+        kept += st == STATUS_OK;
+    }
+    assert_int_equal(kept, 10);
+    assert_true(m->has(s, hash_of(3), 1) && m->has(s, hash_of(200), 0) && !m->has(s, hash_of(4), 0));
+    assert_in_range(m->age(s, hash_of(200), 0), 0, 60);
+    m->stats(s, &stats);
+    assert_true(stats.pages == 10 && stats.bytes == 10 * (PAGE + 4 * SIZE) && stats.bytes <= stats.max_bytes);
+    struct kv_transfer other = transfer_of(200), *one = &other;
+    names[0]++;
+    m->read(s, &one, 1, &st, NULL);
+    assert_int_equal(st, STATUS_FORMAT);
+    assert_false(m->has(s, hash_of(200), 0));
+    m->close(s);
+    c.max_bytes = PAGE;
+    struct err err = {0};
+    assert_null(m->open(&c, &err));
+    assert_int_equal(err.code, STATUS_INVALID);
 }
 
 // The threads: what is posted ends, with its bytes, and closing writes what was posted.

@@ -49,7 +49,7 @@ struct rt {
     // Nothing is kept back: kernels of other devices, whose hosts are not waited for, may wait for these.
     bool at_once;
     std::deque<op> queues[2]; // by enum rt_queue
-    event marks[2], events[RT_EVENTS];
+    event marks[3], events[RT_EVENTS];
     bool early; // the next upload is
 };
 

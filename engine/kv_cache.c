@@ -75,6 +75,7 @@ static void seq_clear(struct kv_seq *seq) {
     seq->num_hashes = old.num_hashes;
     seq->spans = old.spans;
     seq->num_spans = old.num_spans;
+    seq->retain = old.retain;
 }
 
 // ---- free list (rules 1 and 4)
@@ -241,11 +242,21 @@ static void remember_evicted(struct kv_cache *kv, const struct kv_block *b) {
         (struct kv_evicted){.hash = b->hash, .when = kv->clock, .group = b->group};
 }
 
+// Rule 4: retained entries at the head go to the end, each once.
+static void pass_over(struct kv_cache *kv) {
+    for (block_id id; kv->blocks[id = kv->free_head].retained;) {
+        kv->blocks[id].retained = false;
+        free_unlink(kv, id);
+        free_append(kv, id);
+    }
+}
+
 // Takes the oldest free page, off the sequence's reservation where it has one. NULL: for a copy, which none counts on.
 static block_id page_take(struct kv_cache *kv, struct kv_seq *seq, int group) {
+    CHECK(kv->free_head != KV_NONE);
+    pass_over(kv);
     block_id id = kv->free_head;
     struct kv_block *b = &kv->blocks[id];
-    CHECK(id != KV_NONE);
     free_unlink(kv, id);
     if (b->published) {
         if (kv->watch)
@@ -256,6 +267,7 @@ static block_id page_take(struct kv_cache *kv, struct kv_seq *seq, int group) {
     }
     kv->num_active[group]++;
     b->ref = 1;
+    b->retained = false;
     b->group = (uint8_t)group;
     b->touched = kv->clock;
     b->parent = 0;
@@ -287,6 +299,7 @@ static void page_drop(struct kv_cache *kv, struct kv_seq *seq, block_id id) {
     }
     if (--b->ref == 0) {
         b->touched = kv->clock;
+        b->retained = b->published && (b->retained || seq->retain);
         kv->num_active[b->group]--;
         kv->num_cached[b->group] += b->published;
         free_append(kv, id);

@@ -18,7 +18,8 @@
 //      published.
 //   3. A free block may stay published: it is a cache entry; reusing it evicts the entry.
 //   4. The free list is the eviction order, oldest first; a sequence returns its tail before its head, since others
-//      share heads. Blocks that are no cache entry lead the list.
+//      share heads. Blocks that are no cache entry lead the list. One that a sequence with `retain` gave back goes to the
+//      end once more when its turn comes.
 //   5. One thread: every call on a kv_cache comes from the engine thread.
 //   6. A table names pages that were taken or found for its group. Entries before `first` are KV_NONE; from there on a
 //      full and a window group has every block, a state group a few snapshots.
@@ -85,6 +86,7 @@ struct kv_block {
     uint8_t group;       // that it was last taken for; 0: none yet
     bool published;
     bool common;         // its chain begins at the common root; while published
+    bool retained;       // passed over once before it is evicted
     bool exclusive;      // a reservation counts on it: no other sequence may share it
     uint32_t touched;    // kv_cache.clock when it was last taken or given back by its last sequence
     struct kv_hash hash; // of the tokens up to this block's end; meaningful while published, or a snapshot
@@ -147,6 +149,7 @@ struct kv_seq {
     int reserved;                     // free pages promised to it
     int snapshot_at;                  // KV_STATE: tokens of the last snapshot that it took or found
     int saved_at;                     // KV_STATE: tokens that `saved` is the state after
+    bool retain;                      // the owner's: its pages are evicted later than others
     bool restores, saves, rolls_back; // KV_STATE: copies that its next step needs
 };
 

@@ -37,6 +37,7 @@ struct kv_transfer {
     uint64_t parent; // as kv_block.parent
     int group;
     enum kv_transfer_kind kind;
+    bool retained;                 // KV_WRITE: it counts as asked for once
     bool good;                     // out: it was written, or read, or have is filled
     token_id *tokens;              // (block_size) names, as kv_block_names()
     void *page;                    // (page_bytes)

@@ -74,6 +74,7 @@ struct request_params {
     int priority;                        // lower first; used by the priority policy only
     const void *salt;                    // names the prefix-cache domain; NULL: the common one
     int num_salt;                        // bytes
+    bool retain;                         // its pages stay longer in the prefix cache than others
     struct adapter *adapter;             // computed with beside the model; NULL: none. The request holds it
     // Other than NONE: a vector is wanted in place of output, so max_output is 0.
     enum pooling pooling;

@@ -55,8 +55,8 @@ void record_add(struct record *r, const struct request *q) {
     for (int i = 0; i < q->num_prompt; i++)
         fprintf(r->log.file, " %d", (int)q->tokens[i]);
     int spans = q->seq.num_spans;
-    if (request_sees_tokens(q) || q->pooling != POOLING_NONE || spans > 0)
-        fprintf(r->log.file, " %d", request_sees_tokens(q));
+    if (request_sees_tokens(q) || q->seq.retain || q->pooling != POOLING_NONE || spans > 0)
+        fprintf(r->log.file, " %d", request_sees_tokens(q) + 2 * q->seq.retain);
     if (q->pooling != POOLING_NONE || spans > 0)
         fprintf(r->log.file, " %d", (int)q->pooling);
     if (spans > 0) // their contents decide nothing
@@ -294,8 +294,10 @@ static bool replay_add(struct replay *p, struct record_cursor *c) {
     for (int i = 0; i < q.num_prompt && !c->bad; i++)
         p->ids[i] = (token_id)number(c, 0, INT32_MAX);
     q.prompt = p->ids;
-    if (!c->bad && more(c) && number(c, 0, 1)) // any penalty will do
+    int64_t kind = !c->bad && more(c) ? number(c, 0, 3) : 0;
+    if (kind & 1) // any penalty will do
         q.sampling.repetition_penalty = 2;
+    q.retain = kind & 2;
     if (!c->bad && more(c))
         q.pooling = (enum pooling)number(c, POOLING_NONE, POOLING_LAST);
     q.vector_size = 1;

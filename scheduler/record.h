@@ -14,7 +14,7 @@
 //
 // [D]: depth async; missing: one plan at a time. [G]: max_ahead snapshot_tokens groups (kind window)…, of
 // kv_config, the window of chunks below 0; missing: one group of full attention. [1]: the request sees each token
-// before the next is sampled (filter, drafter, penalties); missing: it does not.
+// before the next is sampled (filter, drafter, penalties), and 2 more: its pages are retained; missing: neither.
 //
 // With several plans in flight, the outcome of a plan comes after later plans.
 //

@@ -134,6 +134,7 @@ struct request *request_new(const struct request_params *p, int block_size) {
     block_id *ids = malloc(KV_MAX_GROUPS * (size_t)cap * sizeof *ids);
     if (ids)
         kv_seq_init(&r->seq, ids, cap);
+    r->seq.retain = p->retain;
     ok &= (r->seq.hashes = malloc(((size_t)cap + 1) * sizeof *r->seq.hashes)) != NULL;
     ok &= copy_spans(r, p);
     r->tokens = malloc((size_t)r->max_tokens * sizeof *r->tokens);

@@ -35,6 +35,7 @@ struct fetch {
 struct publication {
     block_id id;
     struct kv_hash hash;
+    bool retained;
 };
 
 struct tiers {
@@ -69,7 +70,7 @@ static void note_change(void *arg, enum kv_change change, block_id id) {
         t->num--;
         t->counts.skipped++;
     }
-    t->queue[(t->first + t->num++) % t->queue_size] = (struct publication){id, b->hash};
+    t->queue[(t->first + t->num++) % t->queue_size] = (struct publication){id, b->hash, b->retained};
 }
 
 static struct passage *free_passage(struct tiers *t) {
@@ -138,6 +139,7 @@ static void write_behind(struct tiers *t) {
         struct passage *p = free_passage(t);
         memcpy(p->transfer.tokens, t->kv->tokens + (size_t)q.id * size, size * sizeof(token_id));
         p->fetch = NULL;
+        p->transfer.retained = q.retained;
         begin_passage(t, p, b->hash, b->parent, b->group, KV_WRITE);
         begin_copy(t, p, q.id);
     }

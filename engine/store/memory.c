@@ -81,8 +81,8 @@ static void write_one(struct memory *s, const struct kv_transfer *t) {
     int i = s->hand, *bucket = bucket_of(s, t->hash, t->group);
     s->hand = (s->hand + 1) % s->num_pages;
     drop_page(s, i);
-    s->pages[i] =
-        (struct memory_page){.hash = t->hash, .group = t->group, .next = *bucket, .when = time(NULL)};
+    s->pages[i] = (struct memory_page){
+        .hash = t->hash, .group = t->group, .used = t->retained, .next = *bucket, .when = time(NULL)};
     *bucket = i;
     s->num++;
     memcpy(bytes_of(s, i), t->tokens, s->token_bytes);

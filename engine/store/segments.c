@@ -23,6 +23,7 @@ static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "files are little-endia
 
 // The smallest store; segments are this part of it.
 enum { MIN_PAGES = 4, SEGMENTS = 16, NAME = 64 };
+enum { RETAINED = 1 << 8 }; // in the group of a record: the page counts as asked for once
 
 static const char magic[8] = "QUIREKV1";
 
@@ -36,7 +37,7 @@ struct index_head {
 struct index_record {
     uint32_t check, page_check; // of what follows, tokens included; of the page
     uint64_t lo, hi, parent;
-    uint32_t group, when; // seconds since 1970
+    uint32_t group, when; // with RETAINED; seconds since 1970
 };
 
 struct page_segment {
@@ -198,12 +199,13 @@ static void read_index(struct segment_store *s, struct page_segment *seg) {
             struct index_record r;
             const unsigned char *at = block + (size_t)i * s->record_bytes;
             memcpy(&r, at, sizeof r);
-            if (r.check == record_check(s, at) && r.group < KV_MAX_GROUPS)
+            if (r.check == record_check(s, at) && (r.group & ~(uint32_t)RETAINED) < KV_MAX_GROUPS)
                 insert_page(s, &(struct stored_page){.hash = {r.lo, r.hi},
                                                      .segment = seg,
                                                      .slot = (uint32_t)(known + i),
                                                      .when = r.when,
-                                                     .group = (uint8_t)r.group});
+                                                     .group = (uint8_t)r.group,
+                                                     .used = r.group & RETAINED});
         }
         seg->count += n;
         pthread_mutex_unlock(&s->lock);
@@ -394,6 +396,13 @@ void segments_refresh(struct segment_store *s) {
 
 // ---- writing
 
+// Writes a record's head, checksum included, into s->record, where its tokens are.
+static void seal_record(struct segment_store *s, struct index_record *r) {
+    memcpy(s->record, r, sizeof *r);
+    r->check = record_check(s, s->record);
+    memcpy(s->record, r, sizeof *r);
+}
+
 // Appends a page whose record is in s->record.
 static bool append_page(struct segment_store *s, struct page_segment *seg, const void *page) {
     struct index_record r;
@@ -409,7 +418,8 @@ static bool append_page(struct segment_store *s, struct page_segment *seg, const
                                                    .segment = seg,
                                                    .slot = (uint32_t)slot,
                                                    .when = r.when,
-                                                   .group = (uint8_t)r.group});
+                                                   .group = (uint8_t)r.group,
+                                                   .used = r.group & RETAINED});
     pthread_mutex_unlock(&s->lock);
     return ok;
 }
@@ -446,6 +456,8 @@ static void move_used(struct segment_store *s, const struct page_segment *old) {
             !read_all(old->pages, page, s->page_bytes, (off_t)slots[i] * (off_t)s->page_bytes))
             continue;
         memcpy(&r, s->record, sizeof r);
+        r.group &= ~(uint32_t)RETAINED; // once
+        seal_record(s, &r);
         if (crc32c(0, page, s->page_bytes) == r.page_check && !append_page(s, s->last, page))
             break;
     }
@@ -512,7 +524,7 @@ enum status segments_write(struct segment_store *s, const struct kv_transfer *t,
                              .lo = t->hash.lo,
                              .hi = t->hash.hi,
                              .parent = t->parent,
-                             .group = (uint32_t)t->group,
+                             .group = (uint32_t)t->group | (t->retained ? RETAINED : 0),
                              .when = (uint32_t)time(NULL)};
     if (!s->writer)
         return STATUS_STOPPING;
@@ -520,10 +532,8 @@ enum status segments_write(struct segment_store *s, const struct kv_transfer *t,
         return STATUS_OK;
     if ((!s->last || s->last->count >= s->capacity) && begin_segment(s, err) != STATUS_OK)
         return STATUS_IO;
-    memcpy(s->record, &r, sizeof r);
     memcpy(s->record + sizeof r, t->tokens, (size_t)s->block_size * sizeof *t->tokens);
-    r.check = record_check(s, s->record);
-    memcpy(s->record, &r, sizeof r);
+    seal_record(s, &r);
     return append_page(s, s->last, t->page) ? STATUS_OK : io_failed(s, err, "write");
 }
 

@@ -71,6 +71,7 @@ struct api_request {
     char *salt; // (salt_len)
     size_t salt_len;
     bool salted;                      // the client gave one
+    bool retain;                      // its blocks stay longer in the prefix cache
     uint8_t tenant[SHA256_BYTES];     // the hash of its API key, set before parse()
     char request_id[REQUEST_ID_SIZE]; // empty: none
     char ignored[IGNORED_SIZE];       // names of fields without an effect, `a, b`; also where parsing fails

@@ -158,3 +158,15 @@ const char *field_model(const struct served_model *m, const json_t *root, struct
     api_fail(e, 404, "model_not_found", "model", "The model '%.200s' does not exist.", name);
     return NULL;
 }
+
+bool fields_wish_retention(const json_t *v) {
+    const char *ttl = json_string_value(json_object_get(json_object_get(v, "cache_control"), "ttl")), *name;
+    json_t *object = (json_t *)(uintptr_t)v, *inner;
+    bool found = ttl && strcmp(ttl, "1h") == 0;
+    size_t i;
+    // Within what clients mark: their other objects are schemas, arguments and the like.
+    json_object_foreach(object, name, inner) if (!found && json_is_array(inner)) found =
+        fields_wish_retention(inner);
+    json_array_foreach(v, i, inner) if (!found) found = fields_wish_retention(inner);
+    return found;
+}

@@ -29,6 +29,8 @@ const json_t *field_get(const json_t *root, const char *name);  // null is absen
 bool field_whole(const json_t *v, double *out, int64_t *exact); // 10 and 10.0
 // Reads those of the n fields that are there into the struct at base.
 bool fields_read(void *base, const struct field *fields, int n, const json_t *root, struct api_error *e);
+// Whether a part, message or tool anywhere in the body has a cache_control whose ttl is an hour.
+bool fields_wish_retention(const json_t *root);
 // Which of the model's names is asked for, or which adapter's: the first one where none is. An adapter is held in *lora,
 // which owns its name, unless lora is NULL: then the name is root's. NULL: e says why.
 const char *field_model(const struct served_model *m, const json_t *root, struct lora **lora,

@@ -38,7 +38,7 @@ static const struct field_rule rules[] = {
     HARMLESS("service_tier", ANTHROPIC, ROUTE),
     HARMLESS("inference_geo", ANTHROPIC, ROUTE),
     HARMLESS("speed", ANTHROPIC, CACHE),
-    HARMLESS("cache_control", ANTHROPIC | BLOCK | TOOL, CACHE),
+    READ("cache_control", ANTHROPIC | BLOCK | TOOL),
     READ("role", TURN),
     READ("content", TURN),
     READ("type", BLOCK),
@@ -514,6 +514,8 @@ bool anthropic_rewrite(json_t *chat, const struct served_model *m, const json_t 
         ok = rewrite_copy(chat, same[i][1], root, same[i][0], e);
     if (ok && system && !says_nothing)
         ok = each_block(system, "system", add_system_block, &c, e);
+    if (ok && fields_wish_retention(root))
+        ok = rewrite_set(chat, "prompt_cache_retention", json_string("24h"), e);
     extras->billing = c.billing;
     c.first = json_array_size(c.messages);
     ok = ok && rewrite_messages(&c, field_get(root, "messages"), e) && read_prefill(chat, c.messages, e) &&

@@ -272,6 +272,11 @@ bool openai_read_labels(struct api_request *r, const json_t *root, struct api_er
         memcpy(r->salt, json_string_value(v), r->salt_len);
         r->salted = true;
     }
+    v = field_get(root, "prompt_cache_retention");
+    if (v && !json_is_string(v))
+        return api_fail(e, 400, "invalid_type", "prompt_cache_retention",
+                        "'prompt_cache_retention' must be a string.");
+    r->retain = (v && strcmp(json_string_value(v), "24h") == 0) || fields_wish_retention(root);
     v = field_get(root, "request_id");
     if (v) {
         const char *id = json_string_value(v);

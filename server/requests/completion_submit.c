@@ -116,6 +116,7 @@ static struct request *make_request(struct exchange *x, const struct engine_requ
         .priority = q->base.priority,
         .salt = q->base.salt,
         .num_salt = (int)q->base.salt_len,
+        .retain = q->base.retain,
         .adapter = q->base.lora ? q->base.lora->adapter : NULL,
         .draft = draft != NULL,
         .mtp_size = draft ? engine_info(draft)->mtp_size : 0,

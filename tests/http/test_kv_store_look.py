@@ -1,6 +1,8 @@
 """Looks at the store of KV blocks: /v1/cache/explain, metrics, and a request that was served from it."""
 
-from wire import wait_for
+import pytest
+
+from wire import check_error, wait_for
 
 TEXT = "Once upon a time a small dragon lived on a hill, and every day it looked at the sea. " * 4
 
@@ -42,3 +44,30 @@ def test_explained(start, tmp_path):
 def test_without(start):
     server = start()
     assert explain(server)["store"] is None and "kv_store" not in server.get("/metrics").body.decode()
+
+
+@pytest.mark.parametrize("path, fields", [
+    ("/v1/completions", {"prompt": TEXT, "prompt_cache_retention": "24h"}),
+    ("/v1/messages", {"messages": [{"role": "user", "content": [{"type": "text", "text": TEXT, "cache_control": {"type": "ephemeral", "ttl": "1h"}}]}]}),
+])  # fmt: skip
+def test_retained(start, path, fields):
+    """Of two prompts that were computed in turn, the one that is to be kept outlives the other."""
+    server = start("--num-kv-blocks", "24", "--max-model-len", "256", "--chat-template", "chatml")
+    other = TEXT.replace("dragon", "lion")
+    kept = {**fields, "max_tokens": 1}
+    first = server.post(path, kept)
+    assert first.status == 200, first.body
+    server.complete(other, max_tokens=1)
+    server.complete("Nobody saw what the wind brought over the fields that night. " * 3, max_tokens=1)
+    server.complete("A list of birds: crow, owl, hen, robin, heron, eagle, kite, swan. " * 2, max_tokens=1)
+    again = server.post(path, kept).json()["usage"]
+    lost = server.complete(other, max_tokens=1)["usage"]
+    cached = again.get("cache_read_input_tokens", again.get("prompt_tokens_details", {}).get("cached_tokens"))
+    assert cached >= 64 > lost["prompt_tokens_details"]["cached_tokens"]
+
+
+def test_retention_is_a_word(start):
+    server = start()
+    check_error(server.post("/v1/completions", {"prompt": "Hello", "prompt_cache_retention": 24}), 400, param="prompt_cache_retention")
+    for value in ("in_memory", "24h", None):
+        assert server.post("/v1/completions", {"prompt": "Hello", "max_tokens": 1, "prompt_cache_retention": value}).status == 200

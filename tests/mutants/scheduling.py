@@ -300,6 +300,13 @@ ROWS = [
     (KV, "kv->blocks[id].common = common;\n            if", "if", "test_kv_groups"),  # common blocks count as private
     (KV, "            kv->watch(kv->watch_arg, KV_EVICTED, id);", "            (void)id;", "test_kv_groups"),  # evictions go untold
     ("engine/adapters.c", ".domain = domain_of(a, &file)", ".domain = 1", "test_adapters"),  # adapters hit each other's pages
+    (KV, "        kv->blocks[id].retained = false;\n        free_unlink", "        free_unlink", "test_kv_groups", "hangs"),  # passed over for ever
+    (KV, "b->retained = b->published && (b->retained || seq->retain);", "b->retained = b->published && b->retained;", "test_kv_groups"),  # evicted as any other
+    (KV, "    seq->retain = old.retain;\n", "", "test_kv_groups"),  # forgotten after its first turn
+    (REQUEST, "    r->seq.retain = p->retain;\n", "", "test_kv_store_look.py", "test_retained"),  # the wish gets lost
+    ("server/api/fields.c", "strcmp(ttl, \"1h\") == 0", "false", "test_kv_store_look.py", "test_retained"),  # an hour as five minutes
+    (SEGMENTS, "        r.group &= ~(uint32_t)RETAINED; // once\n", "", "test_kv_store"),  # moved for ever
+    (SEGMENTS, "| (t->retained ? RETAINED : 0)", "", "test_kv_store"),  # dropped as any other
     (CRC, "c = _mm_crc32_u64(c, word)", "c = _mm_crc32_u32((uint32_t)c, (uint32_t)word)", "test_kv_store"),  # half of the bytes
     (CRC, "tables[7 - i][byte]", "tables[i][byte]", "test_kv_store"),  # the other way round
     (SEGMENTS, "same && crc32c(0, t->page, s->page_bytes) == r.page_check", "same", "test_kv_store"),  # wrong bytes

@@ -277,4 +277,33 @@ TEST(test_pages_from_elsewhere) {
     kv_destroy(&kv);
 }
 
+// Pages that a sequence with `retain` gave back are evicted after others that came later, but before those that come then.
+TEST(test_retained) {
+    static const enum kv_kind kinds[] = {KV_FULL};
+    struct kv_cache kv = make_groups(8, 1, kinds);
+    struct table ta, tb;
+    struct kv_seq *a = table_init(&ta), *b = table_init(&tb);
+    struct kv_hash root = kv_root(&kv, NULL, 0), other = kv_root(&kv, "b", 1);
+    number_text();
+    a->retain = true;
+    compute(&kv, a, 0, 64);
+    kv_release(&kv, a);
+    assert_true(a->retain);
+    a->retain = false;
+    assert_true(kv_grow(&kv, b, 64)); // the four that never held anything
+    kv_publish(&kv, b, other, text, 64);
+    kv_release(&kv, b);
+    assert_true(kv_grow(&kv, b, 64)); // a's turn comes: b's go in their place
+    assert_int_equal(check2(&kv, b, NULL), 0);
+    assert_int_equal(kv_match(&kv, a, root, text, 63), 48);
+    assert_int_equal(check2(&kv, a, b), 0);
+    kv_release(&kv, a);
+    kv_release(&kv, b); // four that are no entries
+    assert_true(kv_grow(&kv, b, 96));
+    assert_int_equal(kv_match(&kv, a, root, text, 63), 32); // once only: the tail went
+    kv_release(&kv, a);
+    kv_release(&kv, b);
+    kv_destroy(&kv);
+}
+
 int main(void) { return run_all_tests(NULL, NULL); }

@@ -200,6 +200,31 @@ TEST(test_bounded) {
     assert_in_range(kept, 60, 100);
     segments_close(s);
     assert_int_equal(bytes_in(dir) - 16 <= most, 1);
+    // A page that is retained is moved once, also by the next process.
+    fresh();
+    s = open_store(most);
+    struct err none = {0};
+    struct kv_transfer kept_longer = transfer_of(5000);
+    kept_longer.retained = true;
+    assert_int_equal(segments_write(s, &kept_longer, &none), STATUS_OK);
+    assert_int_equal(write_page(s, 5001), STATUS_OK);
+    segments_close(s);
+    s = open_store(most);
+    int pages = 0;
+    for (; pages < 1000 && read_page(s, 5001) == STATUS_OK; pages++) {
+        segments_close(s); // what was read is in use, but by a process alone
+        s = open_store(most);
+        assert_int_equal(write_page(s, pages + 1), STATUS_OK);
+    }
+    assert_in_range(pages, 60, 110);
+    assert_int_equal(read_page(s, 5000), STATUS_OK);
+    for (int i = 1000; i < 1100; i++) {
+        segments_close(s);
+        s = open_store(most);
+        assert_int_equal(write_page(s, i), STATUS_OK);
+    }
+    assert_int_equal(read_page(s, 5000), STATUS_INVALID);
+    segments_close(s);
     const struct kv_store_config tiny = config_of(3 * PAGE, "test");
     struct err err = {0};
     assert_null(segments_open(&tiny, &err));

@@ -178,6 +178,7 @@ static void add_request(struct sim *m, const struct prompt_shape *shape) {
         .priority = between(0, 2),
         .salt = &salt,
         .num_salt = shape->salt != 0,
+        .retain = one_in(5),
     };
     struct client *c = m->clients[id];
     if (one_in(3)) // nobody calls it: propose() below speaks for it

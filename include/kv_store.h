@@ -66,7 +66,8 @@ struct kv_store *kv_store_open(const struct kv_store_config *config, struct err 
 // Writes what was posted, and ends. NULL is allowed. Transfers that were not taken are the caller's again.
 void kv_store_close(struct kv_store *s);
 
-// Sets the function that a thread of the store calls when a transfer has ended. Before the first.
+// Sets the function that a thread of the store calls when a transfer has ended; it calls none of these. NULL: none, and no
+// call is under way any more.
 void kv_store_notify(struct kv_store *s, void (*notify)(void *arg), void *arg);
 
 // The secret of dir: kv_config.key.

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-// How often a process that does not write looks for pages of the one that does; how long nothing is written after a failure;
+// How often a process that does not write looks for pages of the one that does, however busy it is; how long nothing is written after a failure;
 // at most how often a failure is logged.
 enum { REFRESH_MS = 1000, PAUSE_MS = 10000, LOG_MS = 60000 };
 enum { AT_ONCE = 16 }; // transfers that a thread takes
@@ -22,13 +22,13 @@ struct transfers { // first in, first out
 struct kv_store {
     const struct page_store_ops *ops;
     void *pages; // of ops
-    void (*notify)(void *arg);
-    void *notify_arg;
     size_t page_bytes;
     pthread_t threads[2]; // that writes, that reads
     int num_threads;
 
     pthread_mutex_t lock; // all below
+    void (*notify)(void *arg);
+    void *notify_arg;
     pthread_cond_t work[2], one_ended;
     struct transfers posted[2], ended;
     struct kv_store_stats stats;
@@ -91,7 +91,8 @@ static int wait_for_work(struct kv_store *s, bool writes, struct kv_transfer **t
 }
 
 static void *run_thread(struct kv_store *s, bool writes) {
-    int64_t paused = 0; // nothing is written before
+    int64_t paused = 0;    // nothing is written before
+    int64_t refreshed = 0; // 0: never
     bool more = true;
     while (more) {
         struct kv_transfer *t[AT_ONCE];
@@ -118,12 +119,15 @@ static void *run_thread(struct kv_store *s, bool writes) {
         if (err.code == STATUS_IO)
             note_failure(s, &err);
         pthread_cond_signal(&s->one_ended);
-        pthread_mutex_unlock(&s->lock);
-        if (n > 0 && s->notify)
+        if (n > 0 && s->notify) // under lock: whoever ends it with kv_store_notify() is not called any more
             s->notify(s->notify_arg);
+        pthread_mutex_unlock(&s->lock);
         s->ops->stats(s->pages, &now);
-        if (writes && n == 0 && more && !now.writer && s->ops->refresh)
+        if (writes && more && !now.writer && s->ops->refresh &&
+            clock_now_ns() - refreshed >= REFRESH_MS * MS) {
             s->ops->refresh(s->pages);
+            refreshed = clock_now_ns();
+        }
     }
     return NULL;
 }
@@ -189,8 +193,10 @@ void kv_store_close(struct kv_store *s) {
 }
 
 void kv_store_notify(struct kv_store *s, void (*notify)(void *arg), void *arg) {
+    pthread_mutex_lock(&s->lock);
     s->notify = notify;
     s->notify_arg = arg;
+    pthread_mutex_unlock(&s->lock);
 }
 
 void kv_store_key(const struct kv_store *s, uint64_t key[2]) { s->ops->key(s->pages, key); }

@@ -1,3 +1,4 @@
+// Segments and their table; segments.h has the files. Over 600 lines: writing, dropping and reading share one set of rules.
 #include "segments.h"
 
 #include "crc32c.h"
@@ -9,7 +10,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <limits.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,6 +24,9 @@ static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "files are little-endia
 // The smallest store; segments are this part of it.
 enum { MIN_PAGES = 4, SEGMENTS = 16, NAME = 64 };
 enum { RETAINED = 1 << 8 }; // in the group of a record: the page counts as asked for once
+// Of a segment, and the last one's number: what others made beyond is none of ours.
+enum { MAX_PAGES = 1 << 24 };
+static const uint64_t MAX_NUMBER = 1ull << 62;
 
 static const char magic[8] = "QUIREKV1";
 
@@ -150,13 +153,15 @@ static void forget_segment(struct segment_store *s, struct page_segment *seg) {
         close_segment(seg);
 }
 
+// False with errno 0: the file ends before.
 static bool read_all(int fd, void *data, size_t n, off_t at) {
     for (ssize_t got; n > 0; n -= (size_t)got, at += got, data = (char *)data + got)
         if ((got = pread(fd, data, n, at)) <= 0) {
-            if (got < 0 && errno == EINTR)
-                got = 0;
-            else
+            if (got == 0)
+                errno = 0;
+            if (got == 0 || errno != EINTR)
                 return false;
+            got = 0;
         }
     return true;
 }
@@ -189,7 +194,7 @@ static void read_index(struct segment_store *s, struct page_segment *seg) {
     int64_t whole = (index.st_size - (off_t)sizeof(struct index_head)) / (off_t)s->record_bytes;
     int64_t have = pages.st_size / (off_t)s->page_bytes;
     int64_t both = whole < have ? whole : have;
-    int end = both < INT_MAX ? (int)both : INT_MAX, known;
+    int end = both < MAX_PAGES ? (int)both : MAX_PAGES, known;
     while ((known = seg->count) < end) {
         int n = end - known < AT_ONCE ? end - known : AT_ONCE;
         if (!read_all(seg->index, block, (size_t)n * s->record_bytes, record_at(s, known)))
@@ -218,21 +223,33 @@ static void segment_path(const struct segment_store *s, char *path, size_t size,
     snprintf(path, size, "%s/%" PRIu64 ".%s", s->place, number, kind);
 }
 
+// A regular file, or -1: never waits for the other end of a pipe, nor leaves DIR by a link.
+static int open_regular(const char *path, int flags) {
+    struct stat st;
+    int fd = open(path, flags | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
+    if (fd >= 0 && (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode))) {
+        close(fd);
+        errno = EINVAL;
+        return -1;
+    }
+    return fd;
+}
+
 // Opens the files of a segment; where `make`, new ones. NULL: they are not there, or another format.
 static struct page_segment *open_segment(struct segment_store *s, uint64_t number, bool make, bool *empty) {
     char path[4096];
     struct page_segment *seg = calloc(1, sizeof *seg);
     struct index_head head = {.block_size = (uint32_t)s->block_size, .page_bytes = s->page_bytes}, found;
-    const int flags = (s->writer ? O_RDWR : O_RDONLY) | (make ? O_CREAT | O_EXCL : 0) | O_CLOEXEC;
+    const int flags = (s->writer ? O_RDWR : O_RDONLY) | (make ? O_CREAT | O_EXCL : 0);
     if (!seg)
         return NULL;
     memcpy(head.magic, magic, sizeof magic);
     head.check = crc32c(0, &head.block_size, sizeof head - offsetof(struct index_head, block_size));
     seg->number = number;
     segment_path(s, path, sizeof path, number, "pages");
-    seg->pages = open(path, flags, 0600);
+    seg->pages = open_regular(path, flags);
     segment_path(s, path, sizeof path, number, "index");
-    seg->index = seg->pages < 0 ? -1 : open(path, flags, 0600);
+    seg->index = seg->pages < 0 ? -1 : open_regular(path, flags);
     bool good = seg->index >= 0;
     if (good && make)
         good = write_all(seg->index, &head, sizeof head, 0);
@@ -243,6 +260,11 @@ static struct page_segment *open_segment(struct segment_store *s, uint64_t numbe
     if (good)
         return seg;
     int error = errno;
+    if (make && seg->index >= 0)
+        unlink(path);
+    segment_path(s, path, sizeof path, number, "pages");
+    if (make && seg->pages >= 0)
+        unlink(path);
     close_segment(seg);
     errno = error;
     return NULL;
@@ -272,7 +294,8 @@ static bool file_number(const char *name, const char *kind, uint64_t *number) {
     char *end, want[NAME];
     errno = 0;
     *number = strtoull(name, &end, 10);
-    if (errno != 0 || end == name || *name == '0' || *end != '.' || strcmp(end + 1, kind) != 0)
+    if (errno != 0 || end == name || *name == '0' || *end != '.' || strcmp(end + 1, kind) != 0 ||
+        *number > MAX_NUMBER)
         return false;
     snprintf(want, sizeof want, "%" PRIu64 ".%s", *number, kind);
     return strcmp(want, name) == 0;
@@ -303,12 +326,11 @@ static int64_t walk_place(const struct segment_store *s, const char *place, cons
     for (struct dirent *e; d && (e = readdir(d));) {
         struct stat st;
         uint64_t number;
-        bool pages = file_number(e->d_name, "pages", &number);
-        if ((!pages && !file_number(e->d_name, "index", &number)) ||
-            fstatat(dirfd(d), e->d_name, &st, 0) != 0)
+        if ((!file_number(e->d_name, "pages", &number) && !file_number(e->d_name, "index", &number)) ||
+            fstatat(dirfd(d), e->d_name, &st, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISREG(st.st_mode))
             continue;
         bytes += st.st_size;
-        if (!oldest || !pages || (own && keep && keep->number == number))
+        if (!oldest || (own && keep && keep->number == number))
             continue;
         bool first = !oldest->found || earlier(&st.st_mtim, &oldest->when) ||
                      (!earlier(&oldest->when, &st.st_mtim) && number < oldest->number);
@@ -339,6 +361,19 @@ static int64_t walk_dir(const struct segment_store *s, const struct page_segment
     return bytes;
 }
 
+// Behind all segments of this identity, and what is left of any.
+static uint64_t next_number(const struct segment_store *s) {
+    uint64_t last = s->last ? s->last->number : 0, number;
+    DIR *d = opendir(s->place);
+    for (struct dirent *e; d && (e = readdir(d));)
+        if ((file_number(e->d_name, "pages", &number) || file_number(e->d_name, "index", &number)) &&
+            number > last)
+            last = number;
+    if (d)
+        closedir(d);
+    return last + 1;
+}
+
 static void set_bytes(struct segment_store *s, int64_t bytes) {
     pthread_mutex_lock(&s->lock);
     s->bytes = bytes;
@@ -351,47 +386,6 @@ static bool remove_files(const char *place, uint64_t number) {
     bool ok = unlink(path) == 0 || errno == ENOENT; // first: pages without an index are nobody's
     snprintf(path, sizeof path, "%s/%" PRIu64 ".pages", place, number);
     return (unlink(path) == 0 || errno == ENOENT) && ok;
-}
-
-void segments_refresh(struct segment_store *s) {
-    DIR *d = opendir(s->place);
-    if (!s->writer && flock(s->lock_file, LOCK_EX | LOCK_NB) == 0) {
-        pthread_mutex_lock(&s->lock);
-        s->writer = true;
-        // Those that are known are open for reading alone.
-        while (s->first)
-            forget_segment(s, s->first);
-        pthread_mutex_unlock(&s->lock);
-    }
-    for (struct dirent *e; d && (e = readdir(d));) {
-        uint64_t number;
-        bool empty = false;
-        if (!file_number(e->d_name, "index", &number) || find_segment(s, number))
-            continue;
-        struct page_segment *seg = open_segment(s, number, false, &empty);
-        if (seg) {
-            pthread_mutex_lock(&s->lock);
-            add_segment(s, seg);
-            pthread_mutex_unlock(&s->lock);
-        } else if (s->writer && empty) { // killed before its head was there
-            remove_files(s->place, number);
-        }
-    }
-    for (struct page_segment *seg = s->first, *next; seg; seg = next) {
-        char path[4200];
-        struct stat st;
-        next = seg->next;
-        read_index(s, seg);
-        segment_path(s, path, sizeof path, seg->number, "index");
-        if (d && stat(path, &st) != 0 && errno == ENOENT) {
-            pthread_mutex_lock(&s->lock);
-            forget_segment(s, seg);
-            pthread_mutex_unlock(&s->lock);
-        }
-    }
-    if (d)
-        closedir(d);
-    set_bytes(s, walk_dir(s, NULL, NULL));
 }
 
 // ---- writing
@@ -465,6 +459,15 @@ static void move_used(struct segment_store *s, const struct page_segment *old) {
     free(slots);
 }
 
+static bool drop_segment(struct segment_store *s, struct page_segment *seg) {
+    if (!remove_files(s->place, seg->number))
+        return false;
+    pthread_mutex_lock(&s->lock);
+    forget_segment(s, seg);
+    pthread_mutex_unlock(&s->lock);
+    return true;
+}
+
 // Drops the oldest segment but the one that is written. False: there is none, or it stays.
 static bool drop_oldest(struct segment_store *s) {
     struct oldest oldest = {.found = false};
@@ -472,23 +475,16 @@ static bool drop_oldest(struct segment_store *s) {
     if (!oldest.found)
         return false;
     struct page_segment *own = strcmp(oldest.place, s->place) == 0 ? find_segment(s, oldest.number) : NULL;
-    if (own)
+    if (own && s->last)
         move_used(s, own);
-    if (!remove_files(oldest.place, oldest.number))
-        return false;
-    if (own) {
-        pthread_mutex_lock(&s->lock);
-        forget_segment(s, own);
-        pthread_mutex_unlock(&s->lock);
-    }
-    return true;
+    return own ? drop_segment(s, own) : remove_files(oldest.place, oldest.number);
 }
 
-// Makes room for a segment that has just begun, and for one more.
+// Makes room for what the last segment has yet to take, and for one more.
 static bool make_room(struct segment_store *s) {
     for (;;) {
-        int64_t others =
-            walk_dir(s, NULL, NULL) - s->last->count * (int64_t)(s->page_bytes + s->record_bytes);
+        const int64_t last = s->last ? s->last->count * (int64_t)(s->page_bytes + s->record_bytes) : 0;
+        const int64_t others = walk_dir(s, NULL, NULL) - (last < s->segment_bytes ? last : s->segment_bytes);
         if (others + 2 * s->segment_bytes <= s->max_bytes)
             return true;
         if (!drop_oldest(s))
@@ -496,12 +492,56 @@ static bool make_room(struct segment_store *s) {
     }
 }
 
+void segments_refresh(struct segment_store *s) {
+    DIR *d = opendir(s->place);
+    const bool begins = !s->writer && flock(s->lock_file, LOCK_EX | LOCK_NB) == 0;
+    if (begins) {
+        pthread_mutex_lock(&s->lock);
+        s->writer = true;
+        // Those that are known are open for reading alone.
+        while (s->first)
+            forget_segment(s, s->first);
+        pthread_mutex_unlock(&s->lock);
+    }
+    for (struct dirent *e; d && (e = readdir(d));) {
+        uint64_t number;
+        bool empty = false;
+        if (!file_number(e->d_name, "index", &number) || find_segment(s, number))
+            continue;
+        struct page_segment *seg = open_segment(s, number, false, &empty);
+        if (seg) {
+            pthread_mutex_lock(&s->lock);
+            add_segment(s, seg);
+            pthread_mutex_unlock(&s->lock);
+        } else if (s->writer && empty) { // killed before its head was there
+            remove_files(s->place, number);
+        }
+    }
+    for (struct page_segment *seg = s->first, *next; seg; seg = next) {
+        char path[4200];
+        struct stat st;
+        next = seg->next;
+        read_index(s, seg);
+        segment_path(s, path, sizeof path, seg->number, "index");
+        if (d && stat(path, &st) != 0 && errno == ENOENT) {
+            pthread_mutex_lock(&s->lock);
+            forget_segment(s, seg);
+            pthread_mutex_unlock(&s->lock);
+        }
+    }
+    if (d)
+        closedir(d);
+    if (begins && !make_room(s) && s->last) // the last process had more room
+        drop_segment(s, s->last);
+    set_bytes(s, walk_dir(s, NULL, NULL));
+}
+
 static enum status io_failed(const struct segment_store *s, struct err *err, const char *doing) {
     return err_set(err, STATUS_IO, "%s: cannot %s: %s", s->place, doing, strerror(errno));
 }
 
 static enum status begin_segment(struct segment_store *s, struct err *err) {
-    uint64_t number = s->last ? s->last->number + 1 : 1;
+    const uint64_t number = next_number(s);
     struct page_segment *seg = open_segment(s, number, true, NULL);
     if (!seg)
         return io_failed(s, err, "begin a segment");
@@ -509,10 +549,7 @@ static enum status begin_segment(struct segment_store *s, struct err *err) {
     add_segment(s, seg);
     pthread_mutex_unlock(&s->lock);
     if (!make_room(s)) {
-        remove_files(s->place, number);
-        pthread_mutex_lock(&s->lock);
-        forget_segment(s, seg);
-        pthread_mutex_unlock(&s->lock);
+        drop_segment(s, seg);
         return err_set(err, STATUS_IO, "%s: what is there cannot be removed to make room", s->dir);
     }
     set_bytes(s, walk_dir(s, NULL, NULL));
@@ -563,7 +600,7 @@ static enum status read_page(const struct segment_store *s, const struct page_se
     struct index_record r;
     if (!read_all(seg->index, record, s->record_bytes, record_at(s, slot)) ||
         !read_all(seg->pages, t->page, s->page_bytes, (off_t)slot * (off_t)s->page_bytes))
-        return STATUS_IO;
+        return errno ? STATUS_IO : STATUS_FORMAT; // cut off by others
     memcpy(&r, record, sizeof r);
     bool same = r.check == record_check(s, record) && r.lo == t->hash.lo && r.hi == t->hash.hi &&
                 memcmp(record + sizeof r, t->tokens, (size_t)s->block_size * sizeof *t->tokens) == 0;
@@ -586,11 +623,11 @@ enum status segments_read(struct segment_store *s, const struct kv_transfer *t, 
         io_failed(s, err, "read");
     free(record);
     pthread_mutex_lock(&s->lock);
-    if (st == STATUS_OK || st == STATUS_FORMAT) {
+    if (st != STATUS_NOMEM) {
         at = place_of(s, t->hash, t->group);
         bool same = at->segment == seg && at->slot == (uint32_t)slot;
         at->used |= same && st == STATUS_OK;
-        at->dead |= same && st == STATUS_FORMAT;
+        at->dead |= same && st != STATUS_OK;
     }
     if (--seg->readers == 0 && seg->gone)
         close_segment(seg);
@@ -604,16 +641,19 @@ enum status segments_read(struct segment_store *s, const struct kv_transfer *t, 
 static enum status read_secret(struct segment_store *s, struct err *err) {
     char path[4200], fresh[4200];
     snprintf(path, sizeof path, "%.4000s/secret", s->dir);
-    snprintf(fresh, sizeof fresh, "%.4000s/secret.%d", s->dir, (int)getpid());
     for (int i = 0; i < 2; i++) {
-        int fd = open(path, O_RDONLY | O_CLOEXEC);
+        uint64_t name; // process ids are no names: two containers may have the same
+        int fd = open_regular(path, O_RDONLY);
         if (fd >= 0) {
             bool ok = read_all(fd, s->key, sizeof s->key, 0);
             close(fd);
             return ok ? STATUS_OK : err_set(err, STATUS_IO, "%s is no secret of 16 bytes", path);
         }
         if (errno != ENOENT || getrandom(s->key, sizeof s->key, 0) != (ssize_t)sizeof s->key ||
-            (fd = open(fresh, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600)) < 0)
+            getrandom(&name, sizeof name, 0) != (ssize_t)sizeof name)
+            break;
+        snprintf(fresh, sizeof fresh, "%.4000s/secret.%016" PRIx64, s->dir, name);
+        if ((fd = open_regular(fresh, O_WRONLY | O_CREAT | O_EXCL)) < 0)
             break;
         bool ok = write_all(fd, s->key, sizeof s->key, 0) && fsync(fd) == 0;
         close(fd);
@@ -632,7 +672,7 @@ static bool make_dir(const char *path) { return mkdir(path, 0700) == 0 || errno 
 static void write_identity(const struct segment_store *s, const char *identity) {
     char path[4200];
     snprintf(path, sizeof path, "%s/identity", s->place);
-    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    int fd = open_regular(path, O_WRONLY | O_CREAT | O_EXCL);
     if (fd >= 0) {
         write_all(fd, identity, strlen(identity), 0);
         close(fd);
@@ -653,7 +693,7 @@ static enum status prepare(struct segment_store *s, const struct kv_store_config
     if (read_secret(s, err) != STATUS_OK)
         return err->code;
     snprintf(path, sizeof path, "%.4000s/lock", s->dir);
-    if ((s->lock_file = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600)) < 0 || !make_dir(s->place))
+    if ((s->lock_file = open_regular(path, O_RDWR | O_CREAT)) < 0 || !make_dir(s->place))
         return err_set(err, STATUS_IO, "%s: %s", s->lock_file < 0 ? path : s->place, strerror(errno));
     write_identity(s, c->identity);
     return STATUS_OK;
@@ -675,7 +715,7 @@ struct segment_store *segments_open(const struct kv_store_config *c, struct err 
                                 .lock_file = -1};
     int64_t each = (int64_t)(s->page_bytes + s->record_bytes), head = (int64_t)sizeof(struct index_head);
     int64_t capacity = (c->max_bytes / SEGMENTS - head) / each;
-    s->capacity = capacity < 1 ? 1 : capacity > 1 << 24 ? 1 << 24 : (int)capacity;
+    s->capacity = capacity < 1 ? 1 : capacity > MAX_PAGES ? MAX_PAGES : (int)capacity;
     s->segment_bytes = s->capacity * each + head;
     pthread_mutex_init(&s->lock, NULL); // cannot fail on Linux: no attributes
     if (c->max_bytes < MIN_PAGES * (each + head))

@@ -316,11 +316,21 @@ ROWS = [
     (SEGMENTS, "        move_used(s, own);", "        (void)own;", "test_kv_store"),  # what is in use goes
     (SEGMENTS, "if (segments_has(s, t->hash, t->group))\n        return STATUS_OK;", "", "test_kv_store"),  # written twice
     (SEGMENTS, "    at->used |= has;", "", "test_kv_store"),  # nobody is in use
-    (SEGMENTS, "at->dead |= same && st == STATUS_FORMAT;", "", "test_kv_store"),  # damage is read again and again
-    (SEGMENTS, "int end = both < INT_MAX ? (int)both", "int end = both < INT_MAX ? (int)whole", "test_kv_store"),  # records without pages
+    (SEGMENTS, "at->dead |= same && st != STATUS_OK;", "", "test_kv_store"),  # damage is read again and again
+    (SEGMENTS, "int end = both < MAX_PAGES ? (int)both", "int end = both < MAX_PAGES ? (int)whole", "test_kv_store"),  # records without pages
     (SEGMENTS, "remove_files(s->place, number);\n        }\n    }\n    for", "(void)number;\n        }\n    }\n    for", "test_kv_store"),  # a segment without a head stops writing
     (SEGMENTS, "flock(s->lock_file, LOCK_EX | LOCK_NB) == 0", "true", "test_kv_store"),  # two write
     (STORE, "more = n > 0 || !s->closing;", "more = !s->closing;", "test_kv_store"),  # what was posted is lost at the end
+    (SEGMENTS, "const uint64_t number = next_number(s);", "const uint64_t number = s->last ? s->last->number + 1 : 1;", "test_kv_store"),  # a file without its other stops writing
+    (SEGMENTS, "flags | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK", "flags | O_CLOEXEC | O_NONBLOCK", "test_kv_store"),  # a link leads out of DIR
+    (SEGMENTS, "flags | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK", "flags | O_CLOEXEC | O_NOFOLLOW", "test_kv_store", "hangs"),  # a pipe is waited for
+    (SEGMENTS, "AT_SYMLINK_NOFOLLOW) != 0 || !S_ISREG(st.st_mode))", "AT_SYMLINK_NOFOLLOW) != 0)", "test_kv_store"),  # a folder stops writing
+    (SEGMENTS, "if (begins && !make_room(s) && s->last)", "if (false && !make_room(s))", "test_kv_store"),  # DIR stays as large as it was
+    (SEGMENTS, "        drop_segment(s, s->last);", "        (void)0;", "test_kv_store"),  # its last segment does
+    (SEGMENTS, "return errno ? STATUS_IO : STATUS_FORMAT;", "return STATUS_IO;", "test_kv_store"),  # a file that was cut off is a disk that fails
+    (STORE, "more && !now.writer && s->ops->refresh", "n == 0 && more && !now.writer && s->ops->refresh", "test_kv_store", "hangs"),  # a busy reader finds nothing new
+    (STORE, "        if (n > 0 && s->notify) // under lock: whoever ends it with kv_store_notify() is not called any more\n            s->notify(s->notify_arg);\n        pthread_mutex_unlock(&s->lock);\n", "        pthread_mutex_unlock(&s->lock);\n        if (n > 0 && s->notify)\n            s->notify(s->notify_arg);\n",
+            "test_kv_store"),  # whoever is gone is told
     (POLICY, "    if (r->late)\n        return 0;", "", "test_simulator"),  # a row is planned before its mask is there
     (POLICY, "        if (r->late) // S16\n            continue;", "", "test_simulator"),  # likewise from the queue
     (POLICY, "c->has_next_hash && !c->late &&", "c->has_next_hash &&", "test_simulator"),  # others wait for whom nobody computes

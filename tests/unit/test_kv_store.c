@@ -1,6 +1,7 @@
 // The store of pages: the checksum, segments in files, what becomes of damage and of full disks, and its threads.
 #include "harness.h"
 
+#include "clock.h"
 #include "crc32c.h"
 #include "store/page_store.h"
 #include "store/segments.h"
@@ -8,8 +9,10 @@
 #include <dirent.h>
 #include <inttypes.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { SIZE = 16, PAGE = 1000 };
@@ -329,6 +332,141 @@ TEST(test_two_processes) {
     segments_close(second);
 }
 
+// Others left files in DIR: no wait, no harm outside of it, and writing goes on.
+TEST(test_foreign_files) {
+    static const char *const made[] = {
+        "1.pages", "2.index", "9.pages", "0.index", "007.index", "x.pages", "18446744073709551615.index"};
+    fresh();
+    char path[256], outside[128];
+    struct stat st;
+    segments_close(open_store(1 << 20));
+    for (size_t i = 0; i < sizeof made / sizeof *made; i++) { // of which 9 was killed before it had an index
+        path_of(made[i], path, sizeof path);
+        FILE *file = fopen(path, "w");
+        assert_true(file && fputs("which is no head of an index at all", file) >= 0 && fclose(file) == 0);
+    }
+    path_of("3.pages", path, sizeof path);
+    assert_int_equal(mkdir(path, 0700), 0);
+    path_of("3.index", path, sizeof path);
+    assert_int_equal(mkdir(path, 0700), 0);
+    path_of("4.pages", path, sizeof path);
+    assert_int_equal(mkfifo(path, 0600), 0);
+    path_of("4.index", path, sizeof path);
+    assert_int_equal(mkfifo(path, 0600), 0);
+    snprintf(outside, sizeof outside, "%s/outside", dir);
+    assert_int_equal(mkdir(outside, 0700), 0);
+    struct segment_store *s = open_store(1 << 20), *reader;
+    for (int i = 1; i <= 3; i++)
+        assert_int_equal(write_page(s, i), STATUS_OK);
+    reader = open_store(1 << 20);
+    for (int i = 1; i <= 3; i++)
+        assert_int_equal(read_page(reader, i), STATUS_OK);
+    path_of("10.pages", path, sizeof path);
+    assert_int_equal(stat(path, &st), 0);
+    segments_close(reader);
+    segments_close(s);
+    // Both files of the segment lie elsewhere.
+    for (int k = 0; k < 2; k++) {
+        char to[256];
+        path_of(k ? "10.pages" : "10.index", path, sizeof path);
+        snprintf(to, sizeof to, "%s/%d", outside, k);
+        assert_true(rename(path, to) == 0 && symlink(to, path) == 0);
+    }
+    s = open_store(1 << 20);
+    assert_int_equal(read_page(s, 1), STATUS_INVALID);
+    for (int i = 1; i <= 3000; i++) // all that can be removed goes in time
+        assert_int_equal(write_page(s, i), STATUS_OK);
+    assert_true(bytes_in(outside) > 3 * PAGE);
+    segments_close(s);
+    snprintf(path, sizeof path, "%s/secret", dir);
+    assert_true(unlink(path) == 0 && mkfifo(path, 0600) == 0);
+    const struct kv_store_config c = config_of(1 << 20, "test");
+    struct err err = {0};
+    assert_null(segments_open(&c, &err));
+    assert_int_equal(err.code, STATUS_IO);
+}
+
+// The next process has less room.
+TEST(test_smaller) {
+    for (int much = 20; much <= 320; much += 100) {
+        fresh();
+        const int64_t each = PAGE + 40 + 4 * SIZE, most = 40 * each;
+        struct segment_store *s = open_store(1600 * each);
+        for (int i = 1; i <= much; i++)
+            assert_int_equal(write_page(s, i), STATUS_OK);
+        segments_close(s);
+        s = open_store(most);
+        assert_true(bytes_in(dir) - 16 <= most);
+        for (int i = 1000; i <= 1200; i++) {
+            assert_int_equal(write_page(s, i), STATUS_OK);
+            assert_true(bytes_in(dir) - 16 <= most);
+        }
+        assert_int_equal(read_page(s, 1200), STATUS_OK);
+        segments_close(s);
+    }
+}
+
+// Files are cut off while they are open: pages that are lost are asked for once.
+TEST(test_cut_off) {
+    fresh();
+    struct segment_store *s = open_store(1 << 20);
+    char path[256];
+    for (int i = 1; i <= 6; i++)
+        assert_int_equal(write_page(s, i), STATUS_OK);
+    path_of("1.pages", path, sizeof path);
+    assert_int_equal(truncate(path, 4 * PAGE + 1), 0);
+    path_of("1.index", path, sizeof path);
+    assert_int_equal(truncate(path, 24 + 2 * (40 + 4 * SIZE) + 5), 0);
+    for (int i = 1; i <= 6; i++) {
+        assert_int_equal(read_page(s, i), i <= 2 ? STATUS_OK : STATUS_FORMAT);
+        assert_true(segments_has(s, hash_of(i), i % 2) == (i <= 2));
+    }
+    for (int i = 1; i <= 6; i++)
+        assert_int_equal(write_page(s, i), STATUS_OK);
+    for (int i = 1; i <= 6; i++)
+        assert_int_equal(read_page(s, i), STATUS_OK);
+    segments_close(s);
+}
+
+// How long a store of 100,000 pages takes to open; the pages are a hole.
+TEST(test_many_pages) {
+    enum { N = 100000 };
+    fresh();
+    struct segment_store *s = open_store(1ll << 40);
+    assert_int_equal(write_page(s, 0), STATUS_OK);
+    segments_close(s);
+    char path[256];
+    path_of("1.pages", path, sizeof path);
+    assert_int_equal(truncate(path, (off_t)N * PAGE), 0);
+    path_of("1.index", path, sizeof path);
+    FILE *file = fopen(path, "r+b");
+    assert_non_null(file);
+    unsigned char record[40 + 4 * SIZE];
+    fseek(file, 24, SEEK_SET);
+    assert_int_equal(fread(record, sizeof record, 1, file), 1);
+    fseek(file, 0, SEEK_END);
+    for (int i = 1; i < N; i++) {
+        const struct kv_hash h = hash_of(i);
+        uint32_t check;
+        memcpy(record + 8, &h, sizeof h);
+        check = crc32c(0, record + 4, sizeof record - 4);
+        memcpy(record, &check, sizeof check);
+        assert_int_equal(fwrite(record, sizeof record, 1, file), 1);
+    }
+    assert_int_equal(fclose(file), 0);
+    int64_t began = clock_now_ns();
+    s = open_store(1ll << 40);
+    print_message("%d pages of an index are read in %.0f ms\n", N, (double)(clock_now_ns() - began) / 1e6);
+    struct kv_store_stats stats = {0};
+    segments_stats(s, &stats);
+    assert_int_equal(stats.pages, N);
+    for (int i = 1; i < N; i++)
+        assert_true(segments_has(s, hash_of(i), 0));
+    assert_int_equal(read_page(s, N - 2), STATUS_FORMAT);
+    assert_int_equal(read_page(s, 0), STATUS_OK);
+    segments_close(s);
+}
+
 TEST(test_full_disk) {
     fresh();
     struct rlimit was, small = {.rlim_cur = 20 * PAGE, .rlim_max = RLIM_INFINITY};
@@ -444,6 +582,75 @@ TEST(test_threads) {
     kv_store_stats(s, &stats);
     assert_true(stats.reads == N && stats.read_bytes == N * PAGE && stats.writes == 0 && stats.corrupt == 0);
     kv_store_close(s);
+}
+
+// A process that reads finds new pages within a second, however much is asked of it, and becomes the one that writes.
+TEST(test_busy_reader) {
+    fresh();
+    const struct kv_store_config c = config_of(1 << 20, "test");
+    struct segment_store *writer = open_store(1 << 20);
+    struct kv_store *s = kv_store_open(&c, NULL);
+    struct kv_store_stats stats;
+    assert_non_null(s);
+    assert_int_equal(write_page(writer, 1), STATUS_OK);
+    for (int64_t end = clock_now_ns() + 60000000000; writer;) {
+        struct kv_transfer t = transfer_of(2);
+        t.kind = KV_WRITE;
+        kv_store_post(s, &t);
+        assert_ptr_equal(kv_store_wait(s), &t);
+        if (kv_store_has(s, hash_of(1), 1)) {
+            assert_false(t.good);
+            segments_close(writer);
+            writer = NULL;
+        }
+        assert_true(clock_now_ns() < end);
+    }
+    for (int64_t end = clock_now_ns() + 60000000000;;) {
+        struct kv_transfer t = transfer_of(2);
+        t.kind = KV_WRITE;
+        kv_store_post(s, &t);
+        assert_ptr_equal(kv_store_wait(s), &t);
+        assert_true(clock_now_ns() < end);
+        if (t.good)
+            break;
+    }
+    kv_store_stats(s, &stats);
+    assert_true(stats.writer && stats.writes == 1 && stats.failed == 0);
+    kv_store_close(s);
+}
+
+static atomic_bool gone, told_late;
+static atomic_int num_told;
+
+static void tell(void *arg) {
+    const struct timespec moment = {.tv_nsec = 20000000};
+    num_told += arg == &gone;
+    nanosleep(&moment, NULL); // in which its owner may go
+    told_late = told_late || gone;
+}
+
+// The one that is told of transfers may go while the store stays.
+TEST(test_notify_ends) {
+    fresh();
+    const struct kv_store_config c = config_of(1 << 20, "test");
+    struct kv_store *s = kv_store_open(&c, NULL);
+    assert_non_null(s);
+    gone = false;
+    kv_store_notify(s, tell, &gone);
+    for (int i = 1; i <= 3; i++) {
+        struct kv_transfer t = transfer_of(i);
+        t.kind = KV_WRITE;
+        kv_store_post(s, &t);
+        assert_ptr_equal(kv_store_wait(s), &t);
+    }
+    kv_store_notify(s, NULL, NULL);
+    gone = true;
+    struct kv_transfer t = transfer_of(4);
+    t.kind = KV_WRITE;
+    kv_store_post(s, &t);
+    assert_ptr_equal(kv_store_wait(s), &t);
+    kv_store_close(s);
+    assert_true(num_told == 3 && !told_late);
 }
 
 int main(void) { return run_all_tests(NULL, end); }

@@ -574,6 +574,27 @@ int kv_want(struct kv_cache *kv, struct kv_seq *seq, struct kv_hash root, const 
     return num;
 }
 
+int kv_touch(struct kv_cache *kv, struct kv_seq *seq, struct kv_hash root, const token_id *tokens, int n) {
+    const struct kv_config *c = &kv->config;
+    struct kv_hash h = root;
+    int num = 0;
+    CHECK(seq->len == 0);
+    for (int i = 0; c->share && i < n / c->block_size; i++) {
+        h = kv_seq_chain(kv, seq, i, h, tokens);
+        const token_id *names = kv_block_names(kv, seq, tokens, i);
+        for (int g = 0; g < c->num_groups; g++) {
+            block_id id = kv_find(kv, h, g, names);
+            if (id != KV_NONE && kv->blocks[id].ref == 0)
+                kv->seen[num++] = id;
+        }
+    }
+    for (int i = num - 1; i >= 0; i--) {
+        free_unlink(kv, kv->seen[i]);
+        free_append(kv, kv->seen[i]);
+    }
+    return num;
+}
+
 block_id kv_adopt(struct kv_cache *kv, const struct kv_wanted *w, const token_id *names) {
     if (!kv->config.share || kv_available(kv) == 0 || kv_find(kv, w->hash, w->group, names) != KV_NONE)
         return KV_NONE;

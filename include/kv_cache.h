@@ -122,7 +122,7 @@ struct kv_cache {
     int index_size;          // a power of two, at least num_blocks
     struct kv_evicted *evicted; // (evicted_size) by hash: a later one may take an earlier one's place
     int evicted_size;           // a power of two
-    int32_t *seen;              // (num_blocks) scratch of kv_check()
+    int32_t *seen;              // (num_blocks) scratch of kv_check() and kv_touch()
     uint64_t num_evicted;       // cache entries lost to reuse, since kv_init
     int num_active[KV_MAX_GROUPS], num_cached[KV_MAX_GROUPS]; // pages in tables; cache entries in none
     uint32_t clock; // the owner sets it, in any unit; nothing is decided by it
@@ -280,6 +280,10 @@ struct kv_wanted {
 int kv_want(struct kv_cache *kv, struct kv_seq *seq, struct kv_hash root, const token_id *tokens, int n,
             bool (*has)(void *arg, struct kv_hash hash, int group), void *arg, struct kv_wanted *wanted,
             int max, int *hit);
+
+// Makes those free pages that hold blocks of tokens[0..n) the last to be evicted, the first block last of all, so that pages which
+// come for the rest do not take their places. Returns how many. The sequence is empty.
+int kv_touch(struct kv_cache *kv, struct kv_seq *seq, struct kv_hash root, const token_id *tokens, int n);
 
 // Takes the oldest free page for such a page and publishes it, as the last to be evicted: its bytes must be there before the
 // next step. names: (block_size) as kv_block_names(). KV_NONE, and nothing changes: the cache has it, or no page is

@@ -344,8 +344,10 @@ static bool replay_ready(struct replay *p, struct record_cursor *c) {
 static bool replay_hold(struct replay *p, struct record_cursor *c) {
     struct request *r = id_map_get(&p->requests, number64(c));
     bool can = !c->bad && r && r->state == REQUEST_WAITING && !r->late;
-    if (can)
+    if (can) {
+        kv_touch(&p->kv, &r->seq, r->root, r->tokens, r->num_tokens - 1);
         sched_hold(p->sched, r);
+    }
     return can;
 }
 

@@ -393,7 +393,7 @@ static void *service_run(void *arg) {
 static void service_free(struct service *s) {
     for (struct service_event event; s->outbox.data && mailbox_take(&s->outbox, &event, 1) == 1;)
         free(event.vector);
-    tiers_close(s->tiers);
+    tiers_close(s->tiers, !atomic_load(&s->dead));
     observers_close(&s->observers);
     sched_close(s->sched);
     mailbox_destroy(&s->inbox);

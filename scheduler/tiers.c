@@ -28,6 +28,7 @@ struct fetch {
     int num_asked, num_answered;
     bool looking;
     int under_way;
+    int room;             // pages that it may take without losing some of its own
     int64_t began, moved; // monotonic ns; moved: when a page last came
     struct fetch *after;
 };
@@ -209,11 +210,14 @@ static void begin_fetch(struct tiers *t, struct request *r) {
     if (!f)
         return;
     f->request = r;
+    f->room = kv_available(t->kv);
     f->began = f->moved = clock_now_ns();
     if (kv_store_is_near(t->store) ? !find_wanted(t, f, store_has, t) : !ask_store(t, f)) {
         free_fetch(f);
         return;
     }
+    f->room -= kv_touch(t->kv, &r->seq, r->root, r->tokens, r->num_tokens - 1);
+    f->num = max_int(min_int(f->num, f->room), 0);
     while (*end)
         end = &(*end)->after;
     *end = f;
@@ -227,8 +231,8 @@ static void take_answer(struct tiers *t, struct fetch *f) {
     f->looking = false;
     f->moved = clock_now_ns();
     t->num_looking--;
-    if (f->look.good && f->request)
-        find_wanted(t, f, answered, f);
+    if (f->look.good && f->request && find_wanted(t, f, answered, f))
+        f->num = max_int(min_int(f->num, f->room), 0);
     if (!f->request)
         free_fetch(f);
 }
@@ -298,8 +302,8 @@ static void take_read(struct tiers *t, struct passage *p) {
         return;
     f->under_way--;
     f->moved = clock_now_ns();
-    if (!p->transfer.good) // those behind it are of no use
-        f->num = f->next;
+    if (id == KV_NONE && kv_find(t->kv, p->wanted.hash, p->wanted.group, p->transfer.tokens) == KV_NONE)
+        f->num = f->next; // neither came nor is here: those behind it are of no use
 }
 
 static void take_ended(struct tiers *t, struct kv_transfer *done) {
@@ -390,7 +394,7 @@ struct tiers *tiers_open(struct engine *engine, struct scheduler *sched, enum kv
     t->wanted = calloc((size_t)kv->config.num_blocks, sizeof *t->wanted);
     if (!t->passages || !t->names || !t->queue || !t->wanted) {
         err_set(err, STATUS_NOMEM, "out of memory for the KV store");
-        tiers_close(t);
+        tiers_close(t, false);
         return NULL;
     }
     for (size_t i = 0; i < num; i++) {
@@ -403,18 +407,34 @@ struct tiers *tiers_open(struct engine *engine, struct scheduler *sched, enum kv
     return t;
 }
 
-void tiers_close(struct tiers *t) {
+// Transfers that the store has.
+static int num_posted(const struct tiers *t) {
+    return t->num_reading + t->num_writing - t->num_copying + t->num_looking;
+}
+
+static void take_back(struct tiers *t, struct kv_transfer *done) {
+    if (done->kind == KV_LOOK)
+        take_answer(t, done->owner);
+    else
+        end_passage(t, done->owner);
+}
+
+void tiers_close(struct tiers *t, bool sound) {
     if (!t)
         return;
+    const int64_t end = clock_now_ns() + PATIENCE_NS; // pages that are not written by then are lost
     t->kv->watch = NULL;
+    kv_store_notify(t->store, NULL, NULL);
     while (t->fetches)
         end_fetch(t, t->fetches);
-    while (t->num_reading + t->num_writing - t->num_copying + t->num_looking > 0) {
-        struct kv_transfer *done = kv_store_wait(t->store);
-        if (done->kind == KV_LOOK)
-            take_answer(t, done->owner);
-        else
-            end_passage(t, done->owner);
+    for (bool more = sound; more || num_posted(t) > 0;) {
+        if (more)
+            end_copies(t);
+        if (more && t->num_copying == 0)
+            write_behind(t);
+        if (num_posted(t) > 0)
+            take_back(t, kv_store_wait(t->store));
+        more = more && (t->num > 0 || t->num_copying > 0) && clock_now_ns() < end;
     }
     free(t->passages);
     free(t->names);

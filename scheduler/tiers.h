@@ -19,7 +19,9 @@ struct tiers;
 // NULL: the engine has no store, or with err there is no memory. All is borrowed.
 struct tiers *tiers_open(struct engine *engine, struct scheduler *sched, enum kv_role role, bool private,
                          struct record *record, void (*notify)(void *arg), void *arg, struct err *err);
-void tiers_close(struct tiers *t); // NULL is allowed, here and below: nothing happens
+// sound: pages that were published last are written, too; else their device failed. NULL is allowed, here and below: nothing
+// happens.
+void tiers_close(struct tiers *t, bool sound);
 
 // Between two steps, and before the next is planned: takes what came, and goes on with what is under way.
 void tiers_pump(struct tiers *t);

@@ -185,6 +185,6 @@ void *cuda_kv_host_page(struct device *dev, int32_t page) {
 bool cuda_kv_copied(struct device *dev) {
     if (!dev->copies_marked)
         rt_mark(dev->rt, 2);
-    dev->copies_marked = !rt_done(dev->rt, 2);
+    dev->copies_marked = !rt_done(dev->rt, 2) || rt_wait(dev->rt, 2, NULL) != STATUS_OK;
     return !dev->copies_marked;
 }

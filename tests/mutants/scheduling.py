@@ -331,6 +331,8 @@ ROWS = [
     (STORE, "more && !now.writer && s->ops->refresh", "n == 0 && more && !now.writer && s->ops->refresh", "test_kv_store", "hangs"),  # a busy reader finds nothing new
     (STORE, "        if (n > 0 && s->notify) // under lock: whoever ends it with kv_store_notify() is not called any more\n            s->notify(s->notify_arg);\n        pthread_mutex_unlock(&s->lock);\n", "        pthread_mutex_unlock(&s->lock);\n        if (n > 0 && s->notify)\n            s->notify(s->notify_arg);\n",
             "test_kv_store"),  # whoever is gone is told
+    (KV, "for (int i = num - 1; i >= 0; i--) {\n        free_unlink", "for (int i = 0; i < num; i++) {\n        free_unlink", "test_kv_groups"),  # the first blocks go first
+    (KV, "if (id != KV_NONE && kv->blocks[id].ref == 0)\n                kv->seen", "if (id != KV_NONE)\n                kv->seen", "test_kv_groups"),  # pages in use are freed
     (POLICY, "    if (r->late)\n        return 0;", "", "test_simulator"),  # a row is planned before its mask is there
     (POLICY, "        if (r->late) // S16\n            continue;", "", "test_simulator"),  # likewise from the queue
     (POLICY, "c->has_next_hash && !c->late &&", "c->has_next_hash &&", "test_simulator"),  # others wait for whom nobody computes

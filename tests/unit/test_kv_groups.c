@@ -224,6 +224,41 @@ static block_id adopt(struct kv_cache *kv, int group, int block) {
     return kv_adopt(kv, &w, text + block * kv->config.block_size);
 }
 
+// A prompt of 16 blocks was let go from its end on, as others needed room: what comes back does not evict what is left of it.
+TEST(test_touched_pages_stay) {
+    static const enum kv_kind full[] = {KV_FULL};
+    struct kv_cache kv = make_groups(20, 1, full);
+    struct table ta, tb;
+    struct kv_seq *a = table_init(&ta), *b = table_init(&tb);
+    number_text();
+    find_chain(&kv);
+    assert_true(kv_grow(&kv, a, 256));
+    kv_publish(&kv, a, chain[0], text, 256);
+    kv_release(&kv, a);
+    assert_true(kv_grow(&kv, b, 12 * 16));
+    kv_publish(&kv, b, kv_root(&kv, "another", 7), text, 12 * 16);
+    assert_int_equal(kv_touch(&kv, a, chain[0], text, 255), 8);
+    assert_int_equal(kv_touch(&kv, a, chain[0], text, 40), 2); // whole blocks
+    assert_int_equal(check2(&kv, b, NULL), 0);
+    assert_int_equal(kv_touch(&kv, a, kv_root(&kv, "another", 7), text, 255), 0); // in use
+    kv_release(&kv, b);
+    assert_int_equal(kv_touch(&kv, a, chain[0], text, 255), 8);
+    assert_int_equal(check2(&kv, NULL, NULL), 0);
+    for (int i = 8; i < 16; i++)
+        assert_true(adopt(&kv, 0, i) != KV_NONE);
+    assert_int_equal(kv_match(&kv, a, chain[0], text, 256), 256);
+    kv_release(&kv, a);
+    // Where all must go, the first blocks go last.
+    assert_true(kv_grow(&kv, b, 4 * 16));
+    kv_release(&kv, b);
+    assert_int_equal(kv_touch(&kv, a, chain[0], text, 256), 16);
+    assert_true(kv_grow(&kv, b, 16 * 16));
+    assert_int_equal(kv_match(&kv, a, chain[0], text, 256), 64);
+    kv_release(&kv, a);
+    kv_release(&kv, b);
+    kv_destroy(&kv);
+}
+
 TEST(test_pages_from_elsewhere) {
     static const enum kv_kind all[] = {KV_FULL, KV_WINDOW, KV_STATE};
     struct kv_cache kv = make_groups(24, 3, all);

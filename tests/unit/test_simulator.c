@@ -758,8 +758,10 @@ static bool fetch(struct sim *m, bool one) {
         f->next = 0;
         f->num = kv_want(&m->kv, &r->seq, r->root, r->tokens, r->num_tokens - 1, simulated_has, &store,
                          f->wanted, between(1, STORE_WANTED), NULL);
-        if (f->num > 0)
+        if (f->num > 0) {
+            kv_touch(&m->kv, &r->seq, r->root, r->tokens, r->num_tokens - 1);
             sched_hold(m->s, r);
+        }
         seen.fetches += f->num > 0;
     }
     for (int i = 0; m->stores && i < m->num_live; i++) {

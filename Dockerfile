@@ -12,7 +12,7 @@ RUN dpkg --add-architecture "$TARGETARCH" \
  && case $TARGETARCH in amd64) echo x86_64-linux-gnu ;; arm64) echo aarch64-linux-gnu ;; esac >/triplet \
  && apt-get update \
  && apt-get install -y --no-install-recommends "gcc-$(tr _ - </triplet)" cmake ninja-build pkg-config \
-        "libc6-dev:$TARGETARCH" "libmicrohttpd-dev:$TARGETARCH" "libjansson-dev:$TARGETARCH" "libuv1-dev:$TARGETARCH" \
+        "libc6-dev:$TARGETARCH" "libmicrohttpd-dev:$TARGETARCH" "libgnutls28-dev:$TARGETARCH" "libjansson-dev:$TARGETARCH" "libuv1-dev:$TARGETARCH" \
         "libpcre2-dev:$TARGETARCH" "libutf8proc-dev:$TARGETARCH" \
  && rm -rf /var/lib/apt/lists/*
 WORKDIR /src
@@ -26,7 +26,7 @@ RUN export PKG_CONFIG_LIBDIR="/usr/lib/$(cat /triplet)/pkgconfig" \
 
 FROM debian:bookworm-slim
 RUN apt-get update \
- && apt-get install -y --no-install-recommends libmicrohttpd12 libjansson4 libuv1 libpcre2-8-0 libutf8proc2 \
+ && apt-get install -y --no-install-recommends libmicrohttpd12 libgnutls30 libjansson4 libuv1 libpcre2-8-0 libutf8proc2 \
  && rm -rf /var/lib/apt/lists/* /var/cache/apt /var/cache/debconf /var/log/apt /var/log/dpkg.log
 COPY --from=build /out/usr/local/ /usr/local/
 # A number, so that an orchestrator can see that it is not root; it needs no name.

@@ -42,7 +42,8 @@ int cmd_health(const struct config *c) {
     snprintf(url.host, sizeof url.host, "%s", c->host);
     snprintf(url.port, sizeof url.port, "%d", c->port);
     if (c->args.len > 1 || (c->args.len == 1 && !client_parse_url(c->args.items[0], &url))) {
-        complain("usage: quire health [[http://]HOST:PORT[/PATH]]");
+        complain("usage: quire health [[http://]HOST:PORT[/PATH]]%s",
+                 client_url_hint(c->args.len == 1 ? c->args.items[0] : NULL));
         return EXIT_USAGE;
     }
     return ask_server(&url);

@@ -235,6 +235,8 @@ int cmd_launch(const struct config *c) {
     for (size_t i = 0; i < sizeof clients / sizeof *clients; i++)
         if (strcmp(name, clients[i].program) == 0 && server_url(c, NULL, &url))
             return launch_client(c, &clients[i], &url);
-    complain("usage: quire launch claude|codex|opencode [--url [http://]HOST:PORT] [--print] [-- ARGUMENTS]");
+    complain(
+        "usage: quire launch claude|codex|opencode [--url [http://]HOST:PORT] [--print] [-- ARGUMENTS]%s",
+        client_url_hint(c->url));
     return EXIT_USAGE;
 }

@@ -239,7 +239,8 @@ int cmd_top(const struct config *c) {
     struct err err = {0};
     json_t *e;
     if (c->args.len > 1 || !server_url(c, c->args.len == 1 ? c->args.items[0] : NULL, &url)) {
-        complain("usage: quire top [[http://]HOST:PORT] [--once]");
+        complain("usage: quire top [[http://]HOST:PORT] [--once]%s",
+                 client_url_hint(c->args.len == 1 ? c->args.items[0] : c->url));
         return EXIT_USAGE;
     }
     if (!c->once && terminal_draws(STDOUT_FILENO))

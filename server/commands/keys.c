@@ -1,10 +1,12 @@
 #include "keys.h"
 
+#include "http/tls.h"
 #include "log.h"
 #include "process/manager.h"
 #include "requests/app.h"
 
 #include <string.h>
+#include <time.h>
 
 static enum status read_keys(struct auth *auth, const struct str_list *keys, const char *file,
                              struct err *err) {
@@ -21,6 +23,19 @@ static enum status read_all(const struct config *c, struct auth *keys, struct au
     return st == STATUS_OK ? read_keys(admin, &c->admin_keys, c->admin_key_file, err) : st;
 }
 
+static void use_pair(struct app *app, struct tls_pair *pair) {
+    char ends[32] = "";
+    time_t end = (time_t)tls_pair_end(pair);
+    struct tm tm;
+    if (gmtime_r(&end, &tm))
+        strftime(ends, sizeof ends, "%Y-%m-%d", &tm);
+    bool over = end < time(NULL);
+    log_msg(over ? LOG_WARN : LOG_INFO, "tls=read ends=%s%s", ends,
+            over ? " the certificate has expired" : "");
+    tls_use(pair);
+    app->http.has_tls = true;
+}
+
 bool keys_take(struct app *app, struct err *err) {
     const struct config *c = app->config;
     if (read_all(c, &app->auth, &app->admin, err) != STATUS_OK)
@@ -28,12 +43,17 @@ bool keys_take(struct app *app, struct err *err) {
     app->has_tenants = app->auth.num_keys > 1 || c->api_key_file;
     if (!app->loopback && app->auth.num_keys == 0 && c->require_key)
         err_set(err, STATUS_INVALID, "--require-key: %s is a public address and there is no key", c->host);
+    struct tls_pair *pair = c->tls_cert && !err->code ? tls_pair_read(c->tls_cert, c->tls_key, err) : NULL;
+    if (pair)
+        use_pair(app, pair);
     return err->code == STATUS_OK;
 }
 
 static void read_work(uv_work_t *work) {
     struct key_files *k = work->data;
-    read_all(k->app->config, &k->auth, &k->admin, &k->err);
+    const struct config *c = k->app->config;
+    read_all(c, &k->auth, &k->admin, &k->err);
+    k->pair = c->tls_cert ? tls_pair_read(c->tls_cert, c->tls_key, &k->tls_err) : NULL;
 }
 
 static void swap(struct auth *a, struct auth *b) {
@@ -53,9 +73,14 @@ static void after_read(uv_work_t *work, int status) {
         swap(&app->admin, &k->admin);
         log_msg(LOG_INFO, "keys=read num=%zu admin=%zu", app->auth.num_keys, app->admin.num_keys);
     }
+    if (k->pair)
+        use_pair(app, k->pair);
+    else if (k->tls_err.code)
+        log_msg(LOG_ERROR, "tls=kept why=\"%s\"", k->tls_err.msg);
     auth_free(&k->auth);
     auth_free(&k->admin);
-    k->err = (struct err){0};
+    k->pair = NULL;
+    k->err = k->tls_err = (struct err){0};
     k->busy = false;
     if (k->again)
         keys_reload(app);
@@ -65,7 +90,7 @@ static void after_read(uv_work_t *work, int status) {
 
 void keys_reload(struct app *app) {
     struct key_files *k = &app->key_files;
-    if (!app->config->api_key_file && !app->config->admin_key_file) {
+    if (!app->config->api_key_file && !app->config->admin_key_file && !app->config->tls_cert) {
         log_msg(LOG_INFO, "keys=kept why=\"no file of keys\"");
         manager_ready();
         return;

@@ -13,6 +13,7 @@
 #include "build_id.h"
 #include "dialects/response_store.h"
 #include "endpoints/routes.h"
+#include "http/tls.h"
 #include "keys.h"
 #include "log.h"
 #include "observe/otlp.h"
@@ -169,8 +170,8 @@ static void tell_address(const struct app *app) {
     const struct config *c = app->config;
     bool bare6 = strchr(c->host, ':') && c->host[0] != '[';
     char line[300];
-    snprintf(line, sizeof line, "listening on http://%s%s%s:%d", bare6 ? "[" : "", c->host, bare6 ? "]" : "",
-             app->http.listener.port);
+    snprintf(line, sizeof line, "listening on %s://%s%s%s:%d", app->http.has_tls ? "https" : "http",
+             bare6 ? "[" : "", c->host, bare6 ? "]" : "", app->http.listener.port);
     log_plain(line);
 }
 
@@ -481,6 +482,7 @@ int cmd_serve(const struct config *c) {
         complain("%s", err.msg);
     else
         rc = run_server(app);
+    tls_use(NULL);
     loras_close(app->loras);
     auth_free(&app->auth);
     auth_free(&app->admin);

@@ -224,7 +224,8 @@ struct talk *talk_open_url(const struct config *c, const char *url, int *rc) {
     struct url_talk *t = calloc(1, sizeof *t);
     *rc = t ? EXIT_USAGE : EXIT_ENGINE;
     if (!t || !client_parse_url(url, &t->url)) {
-        complain(t ? "expected [http://]HOST:PORT[/PATH], found '%.200s'" : "out of memory", url);
+        complain(t ? "expected [http://]HOST:PORT[/PATH], found '%.200s'%s" : "out of memory", url,
+                 client_url_hint(url));
         free(t);
         return NULL;
     }

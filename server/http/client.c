@@ -47,6 +47,10 @@ bool client_parse_url(const char *url, struct client_url *t) {
            copy_part(t->port, sizeof t->port, end + 1, digits);
 }
 
+const char *client_url_hint(const char *url) {
+    return url && strncmp(url, "https://", 8) == 0 ? "; this program speaks no TLS as a client" : "";
+}
+
 // Waits for a socket, in slices, so that a signal between a look at *stop and poll() is not missed for long.
 static bool wait_for(const struct http_client *c, short what) {
     enum { SLICE_MS = 200 };

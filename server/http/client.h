@@ -16,6 +16,8 @@ struct client_url {
 
 // Reads http://HOST[:PORT][/PATH] or HOST:PORT[/PATH], HOST perhaps [IPv6]. What is missing stays as it was, but for the port: 80.
 bool client_parse_url(const char *url, struct client_url *out);
+// Behind what is wrong with such an argument: why https:// is, or nothing.
+const char *client_url_hint(const char *url);
 
 struct client_request {
     const char *method, *path; // the path stands in for that of the URL; NULL: that one

@@ -4,10 +4,12 @@
 #include "framing.h"
 #include "sse.h"
 
+#include <gnutls/gnutls.h>
 #include <microhttpd.h>
 #include <uv.h>
 
 struct http;
+struct http_handshakes;
 struct http_request;
 struct route;
 struct api_form;
@@ -33,6 +35,7 @@ struct http_conn {
     struct http_conn *prev, *next;
     struct MHD_Connection *mhd;
     int fd;
+    gnutls_session_t tls;         // libmicrohttpd's; NULL: plain HTTP
     unsigned char peer[16];       // address: of IPv6 the network, which has the first 64 bits
     struct http_request *request; // the request being read or responded to, or NULL: idle
     int64_t since;                // monotonic ns of accept or of the last request's end
@@ -50,6 +53,10 @@ struct http_conn {
     bool closed;              // the socket is gone; freed when `gone` has closed
     uv_poll_t gone;           // watches for the client leaving while libmicrohttpd does not look
     bool gone_open, watching; // the handle was made; it is active
+    // A TLS handshake (handshake.h) is not over; it is suspended; it is in the list of those that are not
+    bool shaking, parked, in_active;
+    struct http_handshakes *handshakes;
+    struct http_conn *shaking_prev, *shaking_next;
 };
 
 struct http_request {

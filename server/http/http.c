@@ -3,6 +3,7 @@
 
 #include "limits.h"
 #include "log.h"
+#include "tls.h"
 #include "unreadable.h"
 
 #include <errno.h>
@@ -82,20 +83,32 @@ static void on_gone(uv_poll_t *handle, int status, int events) {
 }
 
 static void conn_watch(struct http_conn *conn) {
-    if (conn->watching)
+    if (conn->watching || !conn_open_poll(conn, conn->http->loop))
         return;
-    if (!conn->gone_open) {
-        if (uv_poll_init(conn->http->loop, &conn->gone, conn->fd) != 0)
-            return;
-        conn->gone.data = conn;
-        conn->gone_open = true;
-    }
     conn->watching = uv_poll_start(&conn->gone, UV_DISCONNECT, on_gone) == 0;
 }
 
 static void conn_shut(struct http_conn *conn) {
     conn->deadline = 0;
     shutdown(conn->fd, SHUT_RDWR); // libmicrohttpd sees the end and cleans up
+}
+
+// Nothing more is sent.
+static void conn_end_writing(struct http_conn *conn) {
+    if (conn->tls)
+        tls_end(conn->tls);
+    shutdown(conn->fd, SHUT_WR);
+}
+
+// Sends what libmicrohttpd is not to know of, as far as the socket has room.
+static bool conn_send(struct http_conn *conn, const void *data, size_t len) {
+    return conn->tls ? tls_send(conn->tls, data, len)
+                     : send(conn->fd, data, len, MSG_NOSIGNAL | MSG_DONTWAIT) >= 0;
+}
+
+static void on_handshake_resumed(struct http_conn *conn) {
+    conn->http->again = true;
+    http_run(conn->http);
 }
 
 // The oldest connection, from c on, that may be closed at this time for the sake of others.
@@ -153,6 +166,11 @@ static void on_connection(void *cls, struct MHD_Connection *mhd, void **context,
             conn->over = !make_room(http, conn->since, 1);
         if (http->num_conns >= http->hard_limit && !uv_is_active((uv_handle_t *)&http->full))
             uv_timer_start(&http->full, on_full, FULL_MS, 0);
+        const union MHD_ConnectionInfo *tls =
+            MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_GNUTLS_SESSION);
+        conn->tls = tls ? tls->tls_session : NULL;
+        if (conn->tls)
+            handshake_begin(&http->handshakes, conn);
         return;
     }
     if (!conn)
@@ -160,6 +178,7 @@ static void on_connection(void *cls, struct MHD_Connection *mhd, void **context,
     if (conn->request)
         request_end(conn->request);
     atomic_store(&http->current_fd, -1);
+    handshake_end(&http->handshakes, conn);
     if (conn->unread)
         linger_add(&http->linger, conn->fd);
     conn->closed = true;
@@ -276,7 +295,7 @@ static void refuse_body(struct http_request *request, const char *type, const vo
         buf_fmt(&b, "%s: %s\r\n", name, value);
     buf_fmt(&b, "x-request-id: %s\r\nConnection: close\r\n\r\n", request->request_id);
     buf_add(&b, body, len);
-    if (b.failed || send(request->conn->fd, b.data, b.len, MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
+    if (b.failed || !conn_send(request->conn, b.data, b.len))
         request->gone = true;
     buf_free(&b);
     request->state = HTTP_SENT;
@@ -466,7 +485,7 @@ static void respond_unreadable(struct MHD_Connection *mhd, int status) {
         request->state = HTTP_BODY; // the response is written at once
         conn->http->app.head(conn->http->app.arg, request);
     }
-    shutdown(conn->fd, SHUT_WR); // before libmicrohttpd's own, which goes nowhere
+    conn_end_writing(conn); // before libmicrohttpd's own, which goes nowhere
 }
 
 static enum MHD_Result on_body(struct http *http, struct http_request *request, const char *data,
@@ -560,6 +579,8 @@ void http_run(struct http *http) {
     do {
         http->again = false;
         MHD_run(http->daemon);
+        if (!http->closing)
+            handshake_park(&http->handshakes);
         timed = MHD_get_timeout(http->daemon, &ms) == MHD_YES;
         at_once = http->again || (timed && ms == 0);
     } while (at_once && http->calls != calls && !http_turn_over(http));
@@ -587,7 +608,7 @@ static void judge(struct http *http, struct http_conn *c, int64_t now) {
         c->request->gone = true;
     if (verdict == CONN_REFUSE_BODY) {
         body_fail(c->request, c->unseen ? HTTP_BODY_MALFORMED : HTTP_BODY_TOO_SLOW);
-        shutdown(c->fd, SHUT_WR); // the rest is dropped: linger.h
+        conn_end_writing(c); // the rest is dropped: linger.h
         c->deadline = now + REFUSED_TIMEOUT * SECOND;
     } else if (verdict != CONN_KEEP) {
         conn_shut(c);
@@ -622,17 +643,26 @@ enum status http_open(struct http *http, uv_loop_t *loop, const struct http_app 
     int quarter = l->max_connections / 4, spare = l->max_connections / 16;
     http->soft_limit = l->max_connections - (spare > 4 ? spare : quarter < 4 ? quarter : 4);
     unreadable_call(respond_unreadable);
-    http->daemon =
-        MHD_start_daemon(MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME, 0, NULL, NULL, on_request, http, //
-                         MHD_OPTION_LISTEN_SOCKET, http->listener.fd,                               //
-                         MHD_OPTION_CONNECTION_LIMIT, (unsigned)l->max_connections,                 //
-                         MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)HEADER_POOL,                   //
-                         MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)STALL_TIMEOUT,                    //
-                         MHD_OPTION_URI_LOG_CALLBACK, on_request_line, http,                        //
-                         MHD_OPTION_NOTIFY_COMPLETED, on_completed, http,                           //
-                         MHD_OPTION_NOTIFY_CONNECTION, on_connection, http,                         //
-                         MHD_OPTION_SIGPIPE_HANDLED_BY_APP, 1,                                      //
-                         MHD_OPTION_END);
+    http->handshakes = (struct http_handshakes){.loop = loop, .resumed = on_handshake_resumed};
+    struct MHD_OptionItem tls[] = {{MHD_OPTION_HTTPS_CERT_CALLBACK, 0, tls_callback()},
+                                   {MHD_OPTION_HTTPS_PRIORITIES, 0, (void *)(uintptr_t)tls_priorities},
+                                   {MHD_OPTION_END, 0, NULL}};
+    if (http->has_tls && MHD_is_feature_supported(MHD_FEATURE_TLS) != MHD_YES) {
+        close(http->listener.fd);
+        return err_set(err, STATUS_INVALID, "--tls-cert: this build of libmicrohttpd has no TLS");
+    }
+    unsigned flags = MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | (http->has_tls ? MHD_USE_TLS : 0);
+    http->daemon = MHD_start_daemon(flags, 0, NULL, NULL, on_request, http,                    //
+                                    MHD_OPTION_ARRAY, http->has_tls ? tls : tls + 2,           //
+                                    MHD_OPTION_LISTEN_SOCKET, http->listener.fd,               //
+                                    MHD_OPTION_CONNECTION_LIMIT, (unsigned)l->max_connections, //
+                                    MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)HEADER_POOL,   //
+                                    MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)STALL_TIMEOUT,    //
+                                    MHD_OPTION_URI_LOG_CALLBACK, on_request_line, http,        //
+                                    MHD_OPTION_NOTIFY_COMPLETED, on_completed, http,           //
+                                    MHD_OPTION_NOTIFY_CONNECTION, on_connection, http,         //
+                                    MHD_OPTION_SIGPIPE_HANDLED_BY_APP, 1,                      //
+                                    MHD_OPTION_END);
     if (!http->daemon) {
         close(http->listener.fd);
         return err_set(err, STATUS_INVALID, "the HTTP server did not start: %s", strerror(errno));
@@ -659,12 +689,14 @@ void http_close(struct http *http) {
         return;
     http->closing =
         true; // nothing is suspended any more: libmicrohttpd must not be stopped with such connections
-    for (struct http_conn *c = http->conns; c; c = c->next)
+    for (struct http_conn *c = http->conns; c; c = c->next) {
+        handshake_resume(&http->handshakes, c);
         if (c->request) {
             c->request->gone = true;
             request_tell_done(c->request);
             http_wake(c->request);
         }
+    }
     http_run(http);
     http->open = false;
     MHD_stop_daemon(http->daemon); // closes the listening socket, too

@@ -11,6 +11,7 @@
 
 #include "auth.h"
 #include "conn.h"
+#include "handshake.h"
 #include "linger.h"
 #include "listen.h"
 
@@ -44,7 +45,9 @@ struct http {
     uv_timer_t pause; // while connections are paused
     uv_timer_t full;  // while there are hard_limit
     struct http_linger linger;
+    struct http_handshakes handshakes;
     struct listener listener; // set before http_open()
+    bool has_tls;             // likewise, after tls_use()
     _Atomic uint64_t calls;   // of our functions by libmicrohttpd. For another thread to see, as
     _Atomic int current_fd;   // the connection that is worked for; -1: none
     int64_t turn_end;         // when libmicrohttpd has had its share of the loop's turn

@@ -452,6 +452,9 @@ enum status config_parse(struct config *c, enum command command, int argc, char 
         status =
             err_set(err, STATUS_INVALID, "--max-num-batched-tokens (%d) must be at least --max-num-seqs (%d)",
                     c->max_num_batched_tokens, c->max_num_seqs);
+    if (status == STATUS_OK && !c->tls_cert != !c->tls_key)
+        status = err_set(err, STATUS_INVALID, "--tls-cert and --tls-key need each other: %s is missing",
+                         c->tls_cert ? "--tls-key" : "--tls-cert");
     if (status == STATUS_OK && c->num_kv_blocks && c->kv_cache_memory)
         status = err_set(err, STATUS_INVALID, "give --num-kv-blocks or --kv-cache-memory, not both");
     for (size_t i = 0; i < c->allowed_origins.len && status == STATUS_OK; i++)

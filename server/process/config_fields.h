@@ -38,7 +38,7 @@ struct config {
     char *api_key_file;
     bool require_key, share_prefixes, allow_credentials, no_page;
     struct str_list admin_keys, lora_modules;
-    char *admin_key_file, *lora_root;
+    char *admin_key_file, *lora_root, *tls_cert, *tls_key;
     int max_loras, max_lora_rank;
     // model and device
     char *device, *variant, *kv_dtype, *dtype, *pooling;

@@ -5,7 +5,6 @@
 #define FILE_SAYS "the model's file says it"
 #define DRAFT_LENGTH "as many tokens are drafted as pay"
 #define BY_REQUEST "each request says it; --override-generation-config JSON sets what those get that do not"
-#define TLS "a reverse proxy speaks TLS"
 #define LAUNCHER "mpirun or srun starts the processes"
 
 // Facts from the programs' own help texts.
@@ -172,9 +171,11 @@ static const struct foreign_flag flags[] = {
     {"-v|--verbose|--log-verbose|--log-disable|--log-prefix|--log-timestamps|--log-colors|--no-perf|--perf|--"
      "json-output|--show-time-cost",
      FOREIGN_BARE, NULL, "--log-level error|warn|info|debug says how much"},
-    {"-to|--timeout|--ssl-ca-certs|--sleep-idle-seconds", FOREIGN_VALUE, NULL,
-     "a request ends when its client goes"},
-    {"--ssl-key-file|--ssl-cert-file|--ssl-keyfile|--ssl-certfile", FOREIGN_OTHER, NULL, TLS},
+    {"-to|--timeout|--sleep-idle-seconds", FOREIGN_VALUE, NULL, "a request ends when its client goes"},
+    {"--ssl-cert-file|--ssl-certfile", FOREIGN_OURS, "tls-cert", NULL},
+    {"--ssl-key-file|--ssl-keyfile", FOREIGN_OURS, "tls-key", NULL},
+    {"--ssl-ca-certs|--ssl-cert-reqs", FOREIGN_OTHER, NULL, "a reverse proxy asks clients for certificates"},
+    {"--enable-ssl-refresh", FOREIGN_BARE, NULL, "SIGHUP has the certificate read again"},
     {"--path|--api-prefix|--root-path|--middleware", FOREIGN_OTHER, NULL,
      "a reverse proxy serves other paths"},
     {"--disable-frontend-multiprocessing|--disable-fastapi-docs|--disable-uvicorn-access-log", FOREIGN_BARE,

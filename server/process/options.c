@@ -232,6 +232,11 @@ const struct option options[] = {
      .help = "Read admin keys from this file, one a line; SIGHUP reads it again."},
     {"require-key", SERVE, GROUP_SECURITY, OPT_FLAG, AT(require_key), NULL,
      .help = "Refuse to start on a public address without a key."},
+    {"tls-cert", SERVE, GROUP_SECURITY, OPT_STR, AT(tls_cert), "FILE",
+     .help = "Speak HTTPS, with this certificate and those that vouch for it, as PEM; SIGHUP reads it again. "
+             "Needs --tls-key."},
+    {"tls-key", SERVE, GROUP_SECURITY, OPT_STR, AT(tls_key), "FILE",
+     .help = "The private key of --tls-cert, as PEM without a password."},
     {"allowed-origins", SERVE, GROUP_SECURITY, OPT_LIST, AT(allowed_origins), "ORIGIN",
      .help = "Let web pages of this origin call the API (CORS). localhost allows any port of this machine, * "
              "allows "

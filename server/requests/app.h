@@ -24,12 +24,14 @@ enum app_state {
     APP_DEAD,     // the device failed: 503 engine_unavailable, then exit 70
 };
 
-// Keys that are being read again (keys.h).
+// Keys and the certificate that are being read again (keys.h).
 struct key_files {
     uv_work_t work;
     struct app *app;
-    struct auth auth, admin; // the pool's while busy
-    struct err err;
+    // The pool's while busy
+    struct auth auth, admin;
+    struct tls_pair *pair;
+    struct err err, tls_err;
     bool busy, again;
 };
 

@@ -5,7 +5,7 @@
 #   tests/arm64/sysroot.sh FOLDER
 set -euo pipefail
 root=$(realpath -m "$1")
-packages=(libc6-dev libmicrohttpd-dev libjansson-dev libuv1-dev libpcre2-dev libutf8proc-dev libcmocka-dev)
+packages=(libc6-dev libmicrohttpd-dev libgnutls28-dev libjansson-dev libuv1-dev libpcre2-dev libutf8proc-dev libcmocka-dev)
 [ "$(cat "$root/packages" 2>/dev/null)" != "${packages[*]}" ] || exit 0
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT

@@ -64,7 +64,7 @@ class Server(Api):
     prepare(): called in the process before it becomes the server."""
 
     def __init__(self, *flags, model=None, env=None, key=None, limit_files=None, before=(), prepare=None,
-                 binary=BINARY):  # fmt: skip
+                 binary=BINARY, tls=None):  # fmt: skip
         self.log_file = tempfile.NamedTemporaryFile(prefix="quire-http-", suffix=".log", delete=False)
         model = goldens.data(goldens.MODEL) if model is None else model
         named = [str(model)] if model else []  # "": the embedded one
@@ -86,7 +86,7 @@ class Server(Api):
         self.stopped = False
         try:
             host, port = self.wait_for_address()
-            super().__init__(host, port, key)
+            super().__init__(host, port, key, tls)
             self.wait_ready()
         except BaseException:  # nobody else could end it
             self.end()
@@ -98,7 +98,7 @@ class Server(Api):
     def wait_for_address(self, seconds=120):
         end = time.monotonic() + seconds
         while True:
-            found = re.search(r"listening on http://([^\s:]+):(\d+)", self.log())
+            found = re.search(r"listening on https?://([^\s:]+):(\d+)", self.log())
             if found:
                 return found[1], int(found[2])
             assert self.process.poll() is None, f"exit code {self.process.returncode} at start:\n{self.log()}"

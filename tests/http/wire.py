@@ -3,6 +3,7 @@
 import json
 import re
 import socket
+import ssl
 import struct
 import time
 
@@ -62,7 +63,7 @@ class Reply:
 class Conn:
     """One connection. Reads time out loudly; a reset counts as the end of the stream."""
 
-    def __init__(self, address, timeout=TIMEOUT, rcvbuf=None, source=None):
+    def __init__(self, address, timeout=TIMEOUT, rcvbuf=None, source=None, tls=None):
         self.sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         if source:  # an address of this machine, from where it comes
             self.sock.bind((source, 0))
@@ -71,6 +72,8 @@ class Conn:
         self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.sock.settimeout(timeout)
         self.sock.connect(address)
+        if tls:
+            self.sock = tls.wrap_socket(self.sock, server_hostname="localhost")
         self.buf = b""
 
     def __enter__(self):
@@ -94,7 +97,7 @@ class Conn:
         """Receives something. False at the end of the stream."""
         try:
             got = self.sock.recv(65536)
-        except ConnectionError:
+        except (ConnectionError, ssl.SSLError):
             got = b""
         except TimeoutError:
             raise AssertionError(
@@ -275,16 +278,17 @@ class Stream:
 
 
 class Api:
-    """A server at an address."""
+    """A server at an address. tls: the context with which it is reached; None: plain HTTP."""
 
-    def __init__(self, host, port, key=None):
+    def __init__(self, host, port, key=None, tls=None):
         self.address = (host, port)
         self.host_header = f"{host}:{port}"
-        self.url = f"http://{host}:{port}"
+        self.url = f"{'https' if tls else 'http'}://{host}:{port}"
         self.key = key
+        self.tls = tls
 
     def connect(self, **options):
-        return Conn(self.address, **options)
+        return Conn(self.address, tls=self.tls, **options)
 
     def bytes(self, method, path, body=None, headers=()):
         headers = dict(headers)

@@ -23,7 +23,20 @@ CALL_TAGGED = "server/formats/call_tagged.c"
 CALL_LITERAL = "server/formats/call_literal.c"
 HARMONY = "server/formats/harmony.c"
 
+TLS, HANDSHAKE, HTTP = "server/http/tls.c", "server/http/handshake.c", "server/http/http.c"
+
 ROWS = [
+    # ---- TLS
+    (HANDSHAKE, "    if (conn && incoming)\n", "    if (conn)\n        conn->shaking = false;\n    if (conn && incoming)\n", "test_tls.py", "parts"),  # our own message ends it
+    (HANDSHAKE, "        if (!conn->shaking) {\n", "        if (true) {\n", "test_tls.py", "never_end"),  # the loop turns in a circle
+    (HANDSHAKE, "    MHD_resume_connection(conn->mhd);\n", "", "test_tls.py", "s_client"),  # nobody reads the handshake
+    (HTTP, "        handshake_resume(&http->handshakes, c);\n", "", "test_tls.py", "never_end"),  # the stop hangs
+    (HTTP, "conn->tls ? tls_send(conn->tls, data, len)\n", "false ? tls_send(conn->tls, data, len)\n", "test_tls.py", "encrypted"),  # plain text
+    (TLS, "    if (n != m || memcmp(of_cert, of_key, n) != 0)", "    if (n != m)", "test_tls.py", "test_start"),  # another's key
+    (TLS, ":-RSA\"", "\"", "test_tls.py", "s_client"),  # no forward secrecy
+    (TLS, "NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2", "NORMAL", "test_tls.py", "curl"),  # TLS 1.1
+    ("server/commands/keys.c", "    if (k->pair)\n", "    if (false)\n", "test_tls.py", "reload"),  # a renewed certificate is not used
+    ("server/process/config.c", "!c->tls_cert != !c->tls_key", "c->tls_cert && !c->tls_key", "test_tls.py", "test_start"),  # plain HTTP beside --tls-key
     (CALL_LITERAL, "(c->quote && (at != c->quote || c->scan.escaped))", "(c->quote && at != c->quote)", "test_server_output"),  # \\' ends a string
     (CALL_LITERAL, "code >= 0xd800 && code < 0xdc00 && r->end - r->at >= 6", "false", "test_server_output"),  # two halves of a character
     ("server/formats/argument_types.c", "if (whole == at || (*at == '0' && whole > at + 1))", "if (whole == at)", "test_server_arguments"),  # 01 is a number

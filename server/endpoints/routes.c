@@ -1,11 +1,14 @@
 #include "routes.h"
 
 #include "api/tokenize.h"
+#include "build_id.h"
 #include "dialects/anthropic.h"
 #include "dialects/llama_completion.h"
 #include "dialects/ollama.h"
 #include "dialects/openai.h"
 #include "dialects/responses.h"
+#include "dialects/tgi.h"
+#include "engine.h"
 #include "engine_look.h"
 #include "explain.h"
 #include "handlers.h"
@@ -36,6 +39,7 @@ struct route {
     bool admin;                  // changes the server: it needs an admin key
     bool page;                   // or a file of the page
     bool deletes;                // get() takes DELETE, too
+    bool posts;                  // stands for POST beside another row of its path
     const struct api_form *form; // of errors, where no dialect has it; NULL: OpenAI's
     // One of these. Responds to GET at once, or to POST with the body in the request;
     void (*get)(struct app *app, struct http_request *request);
@@ -52,6 +56,7 @@ struct route {
 
 static void get_page(struct app *app, struct http_request *request);
 static void get_metrics(struct app *app, struct http_request *request);
+static void get_info(struct app *app, struct http_request *request);
 
 // All paths that begin with `folder`.
 #define BELOW(folder, rest) .path = (folder), .name = folder rest, .prefix = true
@@ -70,6 +75,10 @@ static const struct route routes[] = {
     {.path = "/api/ps", .form = &ollama_form, .get = get_ollama_ps},
     {.path = "/api/show", .form = &ollama_form, .post = post_ollama_show},
     {.path = "/api/version", .early = true, .form = &ollama_form, .get = get_ollama_version},
+    {.path = "/generate", .completion = &tgi_generate},
+    {.path = "/generate_stream", .completion = &tgi_stream},
+    {.path = "/info", .form = &tgi_form, .get = get_info},
+    {.path = "/", .name = "POST /", .posts = true, .completion = &tgi_root},
     {.path = "/", .early = true, .page = true, .get = get_root},
     {BELOW("/page/", "{file}"), .early = true, .page = true, .get = get_page},
     {.path = "/v1/responses", .completion = &openai_responses},
@@ -117,6 +126,25 @@ static const char *route_name(int index) {
 
 static void get_metrics(struct app *app, struct http_request *request) {
     reply_metrics(app, request, route_name, COUNT(routes));
+}
+
+// Of Text Generation Inference: max_input_tokens leaves room for one token.
+static void get_info(struct app *app, struct http_request *request) {
+    const struct config *c = app->config;
+    int context = app->model.max_model_len;
+    struct buf b = {0};
+    buf_lit(&b, "{\"model_id\":");
+    json_quote(&b, app->names.items[0], strlen(app->names.items[0]));
+    buf_fmt(&b,
+            ",\"model_sha\":null,\"model_pipeline_tag\":\"text-generation\",\"max_concurrent_requests\":%d,"
+            "\"max_best_of\":1,\"max_stop_sequences\":%d,\"max_input_tokens\":%d,\"max_total_tokens\":%d,",
+            engine_info(app->engine)->max_num_seqs + c->max_num_queued_seqs, DETOK_MAX_STOPS, context - 1,
+            context);
+    buf_fmt(&b,
+            "\"validation_workers\":1,\"max_client_batch_size\":1,\"router\":\"quire\",\"version\":\"%s\","
+            "\"sha\":null,\"docker_label\":null}",
+            build_version);
+    reply_json(request, &b);
 }
 
 static bool takes_get(const struct route *r) { return r->get || r->gets; }
@@ -170,7 +198,6 @@ static const struct {
     {"/api/create", 501, NO_MODELS},
     {"/api/copy", 501, NO_MODELS},
     {"/api/delete", 501, NO_MODELS},
-    {"/generate", 404, "SGLang's own form is not supported: /v1/completions takes OpenAI's."},
 };
 
 // Below these, the form of errors of paths that are not there.
@@ -194,7 +221,7 @@ static bool is_at(const char *path, const char *route, bool prefix) {
 }
 
 // Exact match, by our path or another server's; never NULL.
-static const struct route *route_find(const char *path) {
+static const struct route *route_find(const char *path, bool posts) {
     for (size_t i = 0; i < COUNT(aliases); i++)
         if (is_at(path, aliases[i].path, aliases[i].path[strlen(aliases[i].path) - 1] == '/')) {
             path = aliases[i].ours;
@@ -203,7 +230,7 @@ static const struct route *route_find(const char *path) {
                     return &routes[k];
         }
     for (int i = 0; i < ROUTE_OTHER; i++)
-        if (is_at(path, routes[i].path, routes[i].prefix))
+        if (is_at(path, routes[i].path, routes[i].prefix) && (posts || !routes[i].posts))
             return &routes[i];
     return &routes[ROUTE_OTHER];
 }
@@ -349,7 +376,8 @@ bool routes_head(void *arg, struct http_request *request) {
     make_request_id(request);
     for (size_t n = strlen(request->path); n > 1 && request->path[n - 1] == '/'; n--)
         request->path[n - 1] = '\0'; // a slash at the end makes no other path
-    request->route = request->bad_url ? &routes[ROUTE_OTHER] : route_find(request->path);
+    request->route = request->bad_url ? &routes[ROUTE_OTHER]
+                                      : route_find(request->path, strcmp(request->method, "POST") == 0);
     const struct route *r = request->route;
     request->form = r == &routes[ROUTE_OTHER] ? error_form(request->path) : form_of(r);
     if (request->form && request->form->id_header)

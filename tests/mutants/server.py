@@ -29,15 +29,15 @@ TGI = "server/dialects/tgi.c"
 
 ROWS = [
     # ---- TGI
-    (TGI, "    while (at > 0 && at < text->len && (text->data[at] & 0xc0) == 0x80)\n        at--;\n", "", "test_tgi.py", "several_tokens"),  # half a character
+    (TGI, "    while (at > 0 && at < text->len && (text->data[at]", "    while (at > text->len && (text->data[at]", "test_tgi.py", "several_tokens"),  # half a character
     (TGI, "    buf_clear(&o->held);\n", "", "test_tgi.py", "test_stream"),  # a text twice
     (TGI, "rewrite_set(out, \"include_stop_str_in_output\", json_true(), e)", "true", "test_tgi.py", "how_it_ends"),  # without the stop string
-    (TGI, "(samples(p) || rewrite_set(", "(true || rewrite_set(", "test_tgi.py", "sampling"),  # it samples unasked
+    (TGI, "(samples(p) || rewrite_set(", "(samples(p) || true || rewrite_set(", "test_tgi.py", "sampling"),  # it samples unasked
     (TGI, "        name_fields(e);\n", "        (void)name_fields;\n", "test_tgi.py", "refused"),  # another's name
     (TGI, "bool special = tokenizer_is_special(r->model->tokenizer, id) && !len;", "bool special = false;", "test_tgi.py", "how_it_ends"),  # an end of text is text
-    ("server/endpoints/routes.c", " && (posts || !routes[i].posts))", ")", "test_tgi.py", "test_info"),  # no page at /
+    ("server/endpoints/routes.c", "(posts || !routes[i].posts)", "(posts || i >= 0)", "test_tgi.py", "test_info"),  # no page at /
     # ---- TLS
-    (HANDSHAKE, "    if (conn && incoming)\n", "    if (conn)\n        conn->shaking = false;\n    if (conn && incoming)\n", "test_tls.py", "parts"),  # our own message ends it
+    (HANDSHAKE, "    if (conn && incoming)\n", "    if (conn)\n        conn->shaking = false;\n    if (conn && incoming)\n", "test_tls.py", "never_end"),  # our own message ends it
     (HANDSHAKE, "        if (!conn->shaking) {\n", "        if (true) {\n", "test_tls.py", "never_end"),  # the loop turns in a circle
     (HANDSHAKE, "    MHD_resume_connection(conn->mhd);\n", "", "test_tls.py", "s_client"),  # nobody reads the handshake
     (HTTP, "        handshake_resume(&http->handshakes, c);\n", "", "test_tls.py", "never_end"),  # the stop hangs

@@ -77,6 +77,8 @@ sglang: --speculative-algorithm EAGLE --speculative-draft-model-path draft --spe
 sglang: --enable-metrics --random-seed 42 --max-running-requests 64 --dp 2
 tgi: --num-shard 4 --quantize bitsandbytes
 tgi: --max-input-length 2048 --max-total-tokens 4096 --max-batch-prefill-tokens 4096
+tgi: --sharded true --num-shard 2 --validation-workers 2 --cors-allow-origin '*' --usage-stats off --speculate 2 --cuda-graphs 1,2,4
+tgi: --otlp-endpoint http://localhost:4317 --lora-adapters predibase/magicoder --payload-limit 2000000 --enable-prefill-logprobs
 tgi: --hostname 0.0.0.0 --port 8080 --cuda-memory-fraction 0.9 --max-concurrent-requests 512
 """.strip().splitlines()
 assert len(LINES) >= 60
@@ -123,3 +125,30 @@ def test_a_line_of_others_starts(line):
     server = Server(*line.split(), model=ROOT / "models/quire-tiny.gguf")  # which comes up, or says why
     assert "needs nothing here" in server.log()
     server.stop()
+
+
+def pages_tables():
+    """Flags by what docs/configuration.md says of them: ours, and others' with the word behind them."""
+    page = subprocess.run([BINARY, "help", "configuration"], capture_output=True, text=True).stdout
+    own, _, others = page.partition("## Flags of vLLM")
+    ours = set(re.findall(r"^\| `(?:-\w`, `)?(--[a-z0-9-]+)", own, re.M))
+    foreign = {flag: word for names, word in re.findall(r"^\| (`.*?`) \| (.*) \|$", others, re.M) for flag in re.findall(r"`(-[^`]+)`", names)}
+    return ours, foreign
+
+
+@pytest.mark.parametrize("page", ["vllm", "llama-server", "tgi", "ollama"])
+def test_pages_for_those_who_come(page):
+    """docs/from-*.md: each row says what becomes of the flag."""
+    ours, foreign = pages_tables()
+    rows = re.findall(r"^\| (.*`.*) \| (.*) \|$", (ROOT / f"docs/from-{page}.md").read_text(), re.M)
+    assert len(rows) >= 10
+    for theirs, said in rows:
+        named = re.findall(r"`(--[a-z0-9-]+)", said)
+        assert set(named) <= ours, (theirs, set(named) - ours)
+        for i, flag in enumerate(re.findall(r"`(-[^`]+)`", theirs)):
+            if said.startswith("the same"):
+                assert flag in ours or foreign[flag] == "the argument MODEL", flag
+            elif said.startswith(("left out", "refused")):
+                assert foreign[flag].startswith(said[:7]), (flag, foreign[flag])
+            else:
+                assert foreign[flag] == f"`{named[min(i, len(named) - 1)]}`", (flag, foreign[flag])

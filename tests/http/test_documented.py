@@ -177,8 +177,10 @@ def test_command(page, line, place, tiny):
         assert rest.split()[0] in ("--build", "--install") and rest.split()[1] == "build/release", line
     elif head in ("pip", "hf", "ollama") and rest.split()[0] in ("download", "pull"):
         pytest.skip("fetches files; the names are those that unit.test_server_names finds")
-    elif line in ("quire serve", "quire serve model.gguf"):
-        serves(line, place)
+    elif head in ("vllm", "llama-server", "text-generation-launcher"):  # the words of others: quire takes them, too
+        works(f"quire serve {rest.removeprefix('serve ')} --help", place)
+    elif line in ("quire serve", "quire serve model.gguf") or line.startswith("quire serve -m model.gguf"):
+        serves(line.replace("-c 2048", "-c 512"), place)  # which is the embedded model here
     elif head == "quire":
         done = bash(line.replace("127.0.0.1:8000", tiny.host_header) + " </dev/null", place)
         if done.returncode != 0:  # of files that are not there

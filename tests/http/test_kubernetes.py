@@ -294,7 +294,7 @@ def test_it_is_shut_in():
 
 
 def test_metrics(tiny):
-    """What autoscalers ask for; and all that the endpoint picker reads of a model server (docs/proposals/003-model-server-protocol of
+    """All that autoscalers ask for; and all that the endpoint picker reads of a model server (docs/proposals/003-model-server-protocol of
     gateway-api-inference-extension, 84436a9)."""
     text = tiny.get("/metrics").body.decode()
     names = {n for path in FOLDER.rglob("*.yaml") for n in re.findall(r"vllm:\w+", path.read_text())}

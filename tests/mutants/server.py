@@ -43,7 +43,7 @@ ROWS = [
     (HTTP, "        handshake_resume(&http->handshakes, c);\n", "", "test_tls.py", "never_end"),  # the stop hangs
     (HTTP, "conn->tls ? tls_send(conn->tls, data, len)\n", "false ? tls_send(conn->tls, data, len)\n", "test_tls.py", "encrypted"),  # plain text
     (TLS, "    if (n != m || memcmp(of_cert, of_key, n) != 0)", "    if (n != m)", "test_tls.py", "test_start"),  # another's key
-    (TLS, ":-RSA\"", "\"", "test_tls.py", "s_client"),  # no forward secrecy
+    (TLS, ":-RSA\"", "\"", "test_tls.py", "reload"),  # no forward secrecy
     (TLS, "NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2", "NORMAL", "test_tls.py", "curl"),  # TLS 1.1
     ("server/commands/keys.c", "    if (k->pair)\n", "    if (false)\n", "test_tls.py", "reload"),  # a renewed certificate is not used
     ("server/process/config.c", "!c->tls_cert != !c->tls_key", "c->tls_cert && !c->tls_key", "test_tls.py", "test_start"),  # plain HTTP beside --tls-key

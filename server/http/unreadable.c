@@ -9,8 +9,13 @@ static void (*respond)(struct MHD_Connection *mhd, int status);
 
 void unreadable_call(void (*fn)(struct MHD_Connection *mhd, int status)) { respond = fn; }
 
+// The library's function where the library is an archive (packaging/sysroot.sh), which cannot have two of one name.
+__typeof__(MHD_queue_response) MHD_queue_response_inside __attribute__((weak));
+
 enum MHD_Result unreadable_queue(struct MHD_Connection *mhd, unsigned status, struct MHD_Response *response) {
     static __typeof__(MHD_queue_response) *queue; // the loop's thread alone calls this
+    if (!queue)
+        queue = MHD_queue_response_inside;
     if (!queue) {
         void *found = dlsym(RTLD_NEXT, "MHD_queue_response");
         CHECK(found);

@@ -10,6 +10,7 @@ QUANTS_H = "base/quants.h"
 QUANTIZE = "engine/models/quantize.c"
 ENCODE = "base/quants_encode.c"
 DECODE = "base/quants.c"
+WHEEL = "packaging/wheel.py"
 DETOK = "engine/text/detok.c"
 SPM = "engine/text/tokenizer_spm.c"
 MERGE_HEAP = "engine/text/merge_heap.h"
@@ -327,4 +328,12 @@ ROWS = [
     (HF + "folder.c", "parts[p].name);", "parts[0].name);", "test_json_transformers"),  # xIELU: all parameters are the first
     (WEIGHTS, "        in &= a != NULL;\n", "        in &= true;\n", "test_parts_config"),  # a norm for attention that a layer lacks
     (HF + "config.c", "r->c->ungrouped && k->ours", "false && k->ours", "test_json_transformers"),  # groups of a greedy choice of experts
+    # ---- wheels for pip
+    (WHEEL, "    if others:\n", "    if False:\n", "test_wheel.py", "of_this_system"),  # a program that starts on this system alone
+    (WHEEL, "    if needs > NEWEST:\n", "    if False:\n", "test_wheel.py", "newer_library"),  # a tag that says less than the program needs
+    (WHEEL, "max(OLDEST, *(", "max(*(", "test_wheel.py", "installs"),  # a tag that pip does not know
+    (WHEEL, "0o100755 if", "0o100644 if", "test_wheel.py", "installs"),  # a program that may not run
+    (WHEEL, "zipfile.ZipInfo(path, date)", "zipfile.ZipInfo(path, time.gmtime()[:6])", "test_wheel.py", "equal_files"),  # the time of packing is in it
+    (WHEEL, ".rstrip(b\"=\")", "", "test_wheel.py", "record"),  # digests that RECORD has otherwise
+    (WHEEL, "if \"LICENSE\" in p.name or \"copyright\" in p.name:", "if \"LICENSE\" in p.name:", "test_wheel.py", "installs"),  # without the licences of what is linked in
 ]

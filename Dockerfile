@@ -1,4 +1,4 @@
-# An image with the server, which has the embedded model in it, and the libraries that it needs at run time.
+# An image with the server, which has the embedded model in it, its load-testing client, and the C library; no shell, nothing else.
 #
 #   docker build -t quire .
 #   docker run --rm -p 127.0.0.1:8000:8000 -v /path/to/model.gguf:/models/m.gguf:ro quire serve /models/m.gguf
@@ -8,27 +8,26 @@
 # For ARM64: docker buildx build --platform linux/arm64. The compiler runs on the host's own processor either way.
 FROM --platform=$BUILDPLATFORM debian:bookworm-slim AS build
 ARG TARGETARCH
+ARG DEBIAN_MIRROR=http://deb.debian.org/debian
 RUN dpkg --add-architecture "$TARGETARCH" \
- && case $TARGETARCH in amd64) echo x86_64-linux-gnu ;; arm64) echo aarch64-linux-gnu ;; esac >/triplet \
+ && case $TARGETARCH in amd64) echo x86_64 ;; arm64) echo aarch64 ;; esac >/arch \
  && apt-get update \
- && apt-get install -y --no-install-recommends "gcc-$(tr _ - </triplet)" cmake ninja-build pkg-config \
-        "libc6-dev:$TARGETARCH" "libmicrohttpd-dev:$TARGETARCH" "libgnutls28-dev:$TARGETARCH" "libjansson-dev:$TARGETARCH" "libuv1-dev:$TARGETARCH" \
-        "libpcre2-dev:$TARGETARCH" "libutf8proc-dev:$TARGETARCH" \
- && rm -rf /var/lib/apt/lists/*
+ && apt-get install -y --no-install-recommends "gcc-$(tr _ - </arch)-linux-gnu" cmake ninja-build pkg-config make dpkg-dev python3 \
+        $([ "$TARGETARCH" = "$(dpkg --print-architecture)" ] || echo qemu-user)
 WORKDIR /src
 COPY . .
-RUN export PKG_CONFIG_LIBDIR="/usr/lib/$(cat /triplet)/pkgconfig" \
- && cmake -G Ninja -B /build -DCMAKE_BUILD_TYPE=Release -DCMAKE_INSTALL_PREFIX=/usr/local \
-        -DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR="$(sed 's/-.*//' /triplet)" -DCMAKE_C_COMPILER="$(cat /triplet)-gcc" \
-        -DQUIRE_TESTS=OFF -DQUIRE_EXAMPLES=OFF \
- && cmake --build /build \
- && DESTDIR=/out cmake --install /build --strip --component Unspecified
+RUN packaging/portable.sh "$(cat /arch)" /packed
+# The program's own libraries are in it. These it loads; they are Debian 12's, not those that it was linked against.
+RUN mkdir -p /libc /image/usr/local \
+ && apt-get download "libc6:$TARGETARCH" \
+ && dpkg-deb -x libc6_*.deb /libc \
+ && tar -xf /packed/*.tar.gz -C /image/usr/local --strip-components=1 --exclude='*/share/man' --exclude='*/share/*completion*' --exclude='*/share/zsh' \
+ && cd /libc \
+ && cp -a --parents lib*/ld-linux* lib/*/ld-linux* lib/*/lib[cm].so.6 lib/*/libdl.so.2 lib/*/libpthread.so.0 usr/share/doc/libc6/copyright /image
 
-FROM debian:bookworm-slim
-RUN apt-get update \
- && apt-get install -y --no-install-recommends libmicrohttpd12 libgnutls30 libjansson4 libuv1 libpcre2-8-0 libutf8proc2 \
- && rm -rf /var/lib/apt/lists/* /var/cache/apt /var/cache/debconf /var/log/apt /var/log/dpkg.log
-COPY --from=build /out/usr/local/ /usr/local/
+FROM scratch
+COPY --from=build /image /
+ENV PATH=/usr/local/bin
 # A number, so that an orchestrator can see that it is not root; it needs no name.
 USER 65532:65532
 # Every address of the container; the health check asks the same port on the container's own. Other flags likewise.

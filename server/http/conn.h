@@ -4,7 +4,6 @@
 #include "framing.h"
 #include "sse.h"
 
-#include <gnutls/gnutls.h>
 #include <microhttpd.h>
 #include <uv.h>
 
@@ -35,11 +34,11 @@ struct http_conn {
     struct http_conn *prev, *next;
     struct MHD_Connection *mhd;
     int fd;
-    gnutls_session_t tls;         // libmicrohttpd's; NULL: plain HTTP
-    unsigned char peer[16];       // address: of IPv6 the network, which has the first 64 bits
-    struct http_request *request; // the request being read or responded to, or NULL: idle
-    int64_t since;                // monotonic ns of accept or of the last request's end
-    int64_t deadline;             // 0: none; then the socket is shut down
+    struct gnutls_session_int *tls; // libmicrohttpd's; NULL: plain HTTP
+    unsigned char peer[16];         // address: of IPv6 the network, which has the first 64 bits
+    struct http_request *request;   // the request being read or responded to, or NULL: idle
+    int64_t since;                  // monotonic ns of accept or of the last request's end
+    int64_t deadline;               // 0: none; then the socket is shut down
     uint64_t idle_bytes; // received when the last request ended; more means that a next head has begun
     bool seen_idle;      // idle_bytes is set
     bool used;           // has had a request

@@ -20,15 +20,12 @@ static void take_out(struct http_handshakes *h, struct http_conn *conn) {
     conn->in_active = false;
 }
 
-static int on_finished(gnutls_session_t session, unsigned type, unsigned when, unsigned incoming,
-                       const gnutls_datum_t *message) {
-    (void)type, (void)when, (void)message;
-    const union MHD_ConnectionInfo *info = // libmicrohttpd's pointer to its own
-        MHD_get_connection_info(gnutls_session_get_ptr(session), MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+static void on_finished(void *connection) {
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
     struct http_conn *conn = info ? info->socket_context : NULL;
-    if (conn && incoming)
+    if (conn)
         conn->shaking = false;
-    return 0;
 }
 
 bool conn_open_poll(struct http_conn *conn, uv_loop_t *loop) {
@@ -66,7 +63,7 @@ static void on_ready(uv_poll_t *poll, int status, int events) {
 void handshake_park(struct http_handshakes *h) {
     for (struct http_conn *conn = h->active, *next; conn; conn = next) {
         next = conn->shaking_next;
-        int waits_for = conn->shaking && gnutls_record_get_direction(conn->tls) ? UV_WRITABLE : UV_READABLE;
+        int waits_for = conn->shaking && tls_wants_write(conn->tls) ? UV_WRITABLE : UV_READABLE;
         if (!conn->shaking) {
             take_out(h, conn);
         } else if (conn_open_poll(conn, h->loop) && uv_poll_start(&conn->gone, waits_for, on_ready) == 0) {

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <gnutls/abstract.h>
+#include <gnutls/gnutls.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -168,9 +169,22 @@ void *tls_callback(void) {
     return pointer;
 }
 
-void tls_on_finished(gnutls_session_t session, gnutls_handshake_hook_func fn) {
-    gnutls_handshake_set_hook_function(session, GNUTLS_HANDSHAKE_FINISHED, GNUTLS_HOOK_POST, fn);
+static void (*finished)(void *connection);
+
+static int on_finished(gnutls_session_t session, unsigned type, unsigned when, unsigned incoming,
+                       const gnutls_datum_t *message) {
+    (void)type, (void)when, (void)message;
+    if (incoming)
+        finished(gnutls_session_get_ptr(session));
+    return 0;
 }
+
+void tls_on_finished(gnutls_session_t session, void (*fn)(void *connection)) {
+    finished = fn;
+    gnutls_handshake_set_hook_function(session, GNUTLS_HANDSHAKE_FINISHED, GNUTLS_HOOK_POST, on_finished);
+}
+
+bool tls_wants_write(gnutls_session_t session) { return gnutls_record_get_direction(session); }
 
 // ---- writing
 

@@ -4,14 +4,15 @@
 
 #include "status.h"
 
-#include <gnutls/gnutls.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
+struct gnutls_session_int; // a session of gnutls
+
 struct tls_pair; // a certificate, with those that vouch for it, and its private key
 
-// Reads both from PEM files, which may be one. NULL: err says why not. Any thread.
+// Reads both from PEM files, which may be one. NULL: err says why not; in a build without gnutls always. Any thread.
 struct tls_pair *tls_pair_read(const char *cert, const char *key, struct err *err);
 void tls_pair_free(struct tls_pair *pair);
 int64_t tls_pair_end(const struct tls_pair *pair); // s since 1970: when the certificate ends
@@ -24,9 +25,11 @@ void *tls_callback(void);
 extern const char tls_priorities[];
 
 // Sends all of data at once, or false.
-bool tls_send(gnutls_session_t session, const void *data, size_t len);
+bool tls_send(struct gnutls_session_int *session, const void *data, size_t len);
 // Says that nothing more will be sent.
-void tls_end(gnutls_session_t session);
+void tls_end(struct gnutls_session_int *session);
 
-// Calls fn once the client has proved that it has the keys of this session.
-void tls_on_finished(gnutls_session_t session, gnutls_handshake_hook_func fn);
+// Calls fn, one for the process, with libmicrohttpd's connection once the client has proved that it has the keys of this session.
+void tls_on_finished(struct gnutls_session_int *session, void (*fn)(void *connection));
+// Whether a handshake that waits does so to write.
+bool tls_wants_write(struct gnutls_session_int *session);

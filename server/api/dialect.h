@@ -2,7 +2,7 @@
 // are completions, vectors or decisions. completion.c, vectors.c and decisions.c know no dialect by name; routes.c has one
 // row for each.
 //
-// All functions are pure, but for the store of responses: no sockets, no engine, any thread.
+// All functions are pure, but that parse() looks into the store of responses: no sockets, no engine, any thread.
 #pragma once
 
 #include "api_error.h"
@@ -47,6 +47,14 @@ struct api_form {
 
 // ---- completions
 
+enum response_stage {
+    RESPONSE_QUEUED,
+    RESPONSE_RUNNING,
+    RESPONSE_ENDED,
+    RESPONSE_FAILED,
+    RESPONSE_CANCELLED
+};
+
 // Shared by all parts of one response.
 struct response {
     const struct completion_request *request;
@@ -57,6 +65,7 @@ struct response {
     // As of a body, or of a piece that ends a choice; where the request asks for them, as of each piece.
     struct timings timings;
     struct buf head; // begin() fills it: what every chunk, or the body, begins with
+    bool unkept;     // the request wanted it kept, and its file could not be written
     void *state;     // the dialect's own, between the calls below; end() frees it. NULL: none
 };
 
@@ -111,6 +120,9 @@ struct dialect {
     // ---- a response in one body
     void (*whole)(struct buf *b, const struct response *r, const struct piece *pieces, // (num_choices)
                   const struct usage *usage);
+    // The body at a stage, for who looks later. usage: where it has ended; e: where it has failed. NULL: none is kept.
+    void (*snapshot)(struct buf *b, const struct response *r, enum response_stage stage,
+                     const struct usage *usage, const struct api_error *e);
 };
 
 // ---- vectors

@@ -12,6 +12,7 @@
 #include "buf.h"
 #include "build_id.h"
 #include "dialects/response_store.h"
+#include "dialects/responses.h"
 #include "endpoints/routes.h"
 #include "http/tls.h"
 #include "keys.h"
@@ -82,6 +83,8 @@ static void load_work(uv_work_t *work) {
     app->engine = engine_open(&config, &app->load_err);
     if (app->engine)
         load_adapters(app, &app->load_err);
+    if (app->store && response_store_waits(app->store))
+        response_store_load(app->store, responses_ended);
     if (app->engine && !app->load_err.code)
         engine_warm_up(app->engine, &app->load_err);
 }
@@ -139,7 +142,8 @@ static void describe_model(struct app *app, const struct engine_info *info) {
                                                          : *c->tools_fallback == 'i' ? TOOLS_IGNORED
                                                                                      : TOOLS_REFUSED,
                                        .has_priorities = strcmp(c->policy, "priority") == 0,
-                                       .strict_fields = c->strict_fields};
+                                       .strict_fields = c->strict_fields,
+                                       .store = app->store};
 }
 
 static void log_model(const struct app *app, const struct engine_info *info) {
@@ -190,8 +194,6 @@ static void after_load(uv_work_t *work, int status) {
     describe_model(app, info);
     if (!app->model.constraints)
         err_set(&err, STATUS_NOMEM, "out of memory");
-    if (c->store && !(app->model.store = response_store_new((size_t)c->store)))
-        err_set(&err, STATUS_NOMEM, "out of memory for --store");
     if (err.code != STATUS_OK ||
         sampling_defaults(&app->sampling, &app->chat_sampling, c, info, &err) != STATUS_OK ||
         chat_open(&app->model, c->chat_template, &err) != STATUS_OK ||
@@ -366,6 +368,18 @@ static bool take_names(struct app *app) {
     return add_name(app, name, len);
 }
 
+// Before anything takes long: a folder that is another server's ends the start.
+static bool take_store(struct app *app, struct err *err) {
+    const struct config *c = app->config;
+    if (c->store_dir && !c->store)
+        err_set(err, STATUS_INVALID, "--store-dir needs --store BYTES, the most that it may have");
+    else if (c->store && !(app->store = response_store_new((size_t)c->store)))
+        err_set(err, STATUS_NOMEM, "out of memory for --store");
+    else if (c->store_dir)
+        response_store_open(app->store, c->store_dir, err);
+    return err->code == STATUS_OK;
+}
+
 static void close_handle(uv_handle_t *handle, void *arg) {
     (void)arg;
     if (!uv_is_closing(handle))
@@ -448,7 +462,6 @@ static int run_server(struct app *app) {
     uv_loop_close(&app->loop);
     chat_close(&app->model);
     constraint_cache_free(app->model.constraints);
-    response_store_free(app->model.store);
     loras_close(app->loras); // before the engine
     app->loras = NULL;
     if (app->engine)
@@ -474,15 +487,18 @@ int cmd_serve(const struct config *c) {
     app->table_size = TABLE_SIZE;
     app->table = calloc(TABLE_SIZE, sizeof *app->table);
     signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN); // a file beyond `ulimit -f` is a write that fails
     json_memory_limit(JSON_MEMORY);
     json_object_seed(0); // from the system's random source, before there are threads
     if (!app->table || !(app->past = past_requests_new()) || !take_names(app) || !(app->loras = loras_open()))
         complain("out of memory");
-    else if (!keys_take(app, &err) || listen_bind(c->host, c->port, &app->http.listener, &err) != STATUS_OK)
+    else if (!keys_take(app, &err) || !take_store(app, &err) ||
+             listen_bind(c->host, c->port, &app->http.listener, &err) != STATUS_OK)
         complain("%s", err.msg);
     else
         rc = run_server(app);
     tls_use(NULL);
+    response_store_free(app->store);
     loras_close(app->loras);
     auth_free(&app->auth);
     auth_free(&app->admin);

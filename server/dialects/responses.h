@@ -74,3 +74,7 @@ void responses_done(struct sse_queue *out, const struct response *r, const struc
 void responses_fail(struct sse_queue *out, const struct response *r, const struct api_error *e);
 void responses_whole(struct buf *b, const struct response *r, const struct piece *pieces,
                      const struct usage *usage);
+void responses_snapshot(struct buf *b, const struct response *r, enum response_stage stage,
+                        const struct usage *usage, const struct api_error *e);
+// Makes the body of a response that was being made when the server ended that of one that has failed.
+void responses_ended(struct buf *body);

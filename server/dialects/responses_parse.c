@@ -223,20 +223,23 @@ static bool read_previous(json_t *items, const struct served_model *m, const uin
         return !v || api_fail(e, 400, "invalid_type", name, "'%s' must be a string, without NUL.", name);
     if (!m->store)
         return api_fail(e, 400, "unsupported_parameter", name, "'%s' needs a server with --store.", name);
-    if (!response_store_get(m->store, tenant, id, &body, &before)) {
+    if (!response_store_get(m->store, tenant, id, &body, &before, NULL)) {
         buf_free(&body);
         buf_free(&before);
         return api_fail(e, 400, "previous_response_not_found", name, "There is no response '%.120s'.", id);
     }
     json_t *list = json_loadb(before.data, before.len, JSON_ALLOW_NUL, NULL);
     json_t *response = json_loadb(body.data, body.len, JSON_ALLOW_NUL, NULL);
-    bool ok = json_array_extend(items, list) == 0 &&
+    const char *status = json_string_value(json_object_get(response, "status"));
+    bool ended = !status || strcmp(status, "queued") != 0;
+    bool ok = ended && json_array_extend(items, list) == 0 &&
               json_array_extend(items, json_object_get(response, "output")) == 0;
     json_decref(list);
     json_decref(response);
     buf_free(&body);
     buf_free(&before);
-    return ok || api_fail_memory(e);
+    return ok || (ended ? api_fail_memory(e)
+                        : api_fail(e, 400, NULL, name, "The response '%.120s' is still being made.", id));
 }
 
 // All items, those of an earlier response first; the caller frees them. NULL: e says why there are none.
@@ -346,10 +349,8 @@ static bool read_body(struct completion_request *r, const struct served_model *m
     structured_name(r, "text.format");
     memcpy(r->base.tenant, tenant, sizeof tenant);
     json_decref(foreign);
-    if (ok) {
+    if (ok)
         responses_repeat(&r->repeated, r, root);
-        buf_str(&r->repeated, keep ? ",\"store\":true" : ",\"store\":false");
-    }
     if (ok && (keep || compacts))
         rewrite_json(&r->items, compacts ? users : items);
     json_decref(users);
@@ -407,6 +408,7 @@ const struct dialect openai_responses = {
     .done = responses_done,
     .fail = responses_fail,
     .whole = responses_whole,
+    .snapshot = responses_snapshot,
 };
 
 const struct dialect openai_compaction = {

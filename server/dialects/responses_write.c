@@ -2,7 +2,7 @@
 // a part of another kind closes it. A body is the response that the last event of a stream would carry.
 #include "responses.h"
 
-#include "response_store.h"
+#include "api/rewrite.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -348,15 +348,17 @@ void responses_write_usage(struct buf *b, const struct usage *usage) {
             (long long)(usage->prompt + usage->completion));
 }
 
-// `usage` NULL: it goes on, or (e) it has failed.
-static void write_response(struct buf *b, const struct response *r, const struct usage *usage,
-                           const struct api_error *e) {
+// usage: where it has ended; e: where it has failed. r->state NULL: nothing is said of the output.
+static void write_response(struct buf *b, const struct response *r, enum response_stage stage,
+                           const struct usage *usage, const struct api_error *e) {
+    static const char *const names[] = {"queued", "in_progress", "completed", "failed", "cancelled"};
     const struct responses_state *s = r->state;
-    bool cut = usage && s->finish == FINISH_LENGTH;
+    bool cut = stage == RESPONSE_ENDED && s->finish == FINISH_LENGTH;
     buf_add(b, r->head.data, r->head.len);
-    buf_fmt(b, ",\"status\":\"%s\"", e ? "failed" : cut ? "incomplete" : usage ? "completed" : "in_progress");
+    buf_str(b, r->request->items.len && !r->unkept ? ",\"store\":true" : ",\"store\":false");
+    buf_fmt(b, ",\"status\":\"%s\"", cut ? "incomplete" : names[stage]);
     buf_lit(b, ",\"completed_at\":");
-    if (usage && !cut)
+    if (stage == RESPONSE_ENDED && !cut)
         buf_int(b, r->created + (int64_t)(r->timings.total_ms / 1e3));
     else
         buf_lit(b, "null");
@@ -371,7 +373,8 @@ static void write_response(struct buf *b, const struct response *r, const struct
         buf_lit(b, ",\"error\":null");
     }
     buf_lit(b, ",\"output\":[");
-    append_buf(b, &s->output);
+    if (s)
+        append_buf(b, &s->output);
     buf_char(b, ']');
     if (usage) {
         responses_write_usage(b, usage);
@@ -381,29 +384,36 @@ static void write_response(struct buf *b, const struct response *r, const struct
     buf_char(b, '}');
 }
 
-static void write_response_event(const struct responses_writer *w, const char *type,
-                                 const struct usage *usage, const struct api_error *e) {
-    struct buf *b = event_begin(w, type);
-    buf_lit(b, ",\"response\":");
-    write_response(b, w->r, usage, e);
-    event_end(w);
+void responses_ended(struct buf *body) {
+    json_t *response = json_loadb(body->data, body->len, JSON_ALLOW_NUL, NULL);
+    json_t *error = json_pack("{s:s, s:s}", "code", "server_error", "message",
+                              "The server ended while it made this response.");
+    body->failed |= json_object_set_new(response, "status", json_string("failed")) != 0;
+    body->failed |= json_object_set_new(response, "error", error) != 0;
+    buf_clear(body);
+    rewrite_json(body, response);
+    json_decref(response);
 }
 
-// Keeps the response, where the request wants that.
-static void keep_response(const struct response *r, const struct usage *usage) {
-    struct buf body = {0};
-    if (r->request->items.len == 0)
-        return;
-    write_response(&body, r, usage, NULL);
-    response_store_put(r->model->store, r->request->base.tenant, r->id, &body, &r->request->items);
-    buf_free(&body);
+void responses_snapshot(struct buf *b, const struct response *r, enum response_stage stage,
+                        const struct usage *usage, const struct api_error *e) {
+    write_response(b, r, stage, usage, e);
+}
+
+static void write_response_event(const struct responses_writer *w, const char *type,
+                                 enum response_stage stage, const struct usage *usage,
+                                 const struct api_error *e) {
+    struct buf *b = event_begin(w, type);
+    buf_lit(b, ",\"response\":");
+    write_response(b, w->r, stage, usage, e);
+    event_end(w);
 }
 
 void responses_created(struct sse_queue *out, const struct response *r, const struct usage *usage) {
     (void)usage;
     const struct responses_writer w = writer_of(out, r);
-    write_response_event(&w, "response.created", NULL, NULL);
-    write_response_event(&w, "response.in_progress", NULL, NULL);
+    write_response_event(&w, "response.created", RESPONSE_RUNNING, NULL, NULL);
+    write_response_event(&w, "response.in_progress", RESPONSE_RUNNING, NULL, NULL);
 }
 
 void responses_piece(struct sse_queue *out, const struct response *r, const struct piece *p,
@@ -411,14 +421,15 @@ void responses_piece(struct sse_queue *out, const struct response *r, const stru
     (void)usage;
     const struct responses_writer w = writer_of(out, r);
     add_piece(&w, p);
+    if (p->finish != FINISH_NONE)
+        end_output(&w);
 }
 
 void responses_done(struct sse_queue *out, const struct response *r, const struct usage *usage) {
     const struct responses_writer w = writer_of(out, r);
     end_output(&w);
-    keep_response(r, usage);
     write_response_event(&w, w.s->finish == FINISH_LENGTH ? "response.incomplete" : "response.completed",
-                         usage, NULL);
+                         RESPONSE_ENDED, usage, NULL);
 }
 
 void responses_fail(struct sse_queue *out, const struct response *r, const struct api_error *e) {
@@ -426,7 +437,7 @@ void responses_fail(struct sse_queue *out, const struct response *r, const struc
     if (!w.s) // no memory for it
         return;
     if (w.s->sequence == 0) // clients take no other event before it
-        write_response_event(&w, "response.created", NULL, NULL);
+        write_response_event(&w, "response.created", RESPONSE_RUNNING, NULL, NULL);
     struct buf *b = event_begin(&w, "error");
     buf_lit(b, ",\"code\":");
     if (e->code)
@@ -437,7 +448,7 @@ void responses_fail(struct sse_queue *out, const struct response *r, const struc
     json_quote(b, e->message, strlen(e->message));
     buf_lit(b, ",\"param\":null");
     event_end(&w);
-    write_response_event(&w, "response.failed", NULL, e);
+    write_response_event(&w, "response.failed", RESPONSE_FAILED, NULL, e);
 }
 
 void responses_whole(struct buf *b, const struct response *r, const struct piece *pieces,
@@ -445,6 +456,5 @@ void responses_whole(struct buf *b, const struct response *r, const struct piece
     const struct responses_writer w = writer_of(NULL, r);
     add_piece(&w, &pieces[0]);
     end_output(&w);
-    keep_response(r, usage);
-    write_response(b, r, usage, NULL);
+    write_response(b, r, RESPONSE_ENDED, usage, NULL);
 }

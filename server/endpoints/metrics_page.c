@@ -1,5 +1,6 @@
 // GET /metrics: gathers what metrics.c writes.
 #include "api/loras.h"
+#include "dialects/response_store.h"
 #include "handlers.h"
 #include "requests/exchange.h"
 #include "requests/reply.h"
@@ -51,6 +52,15 @@ void reply_metrics(struct app *app, struct http_request *request, const char *(*
         .route_name = route_name,
         .num_routes = num_routes,
     };
+    if (app->store) {
+        const struct response_counts c = response_store_counts(app->store);
+        page.stored = (struct metrics_stored){.on = true,
+                                              .has_files = c.has_files,
+                                              .num = c.num,
+                                              .bytes = c.bytes,
+                                              .skipped_files = c.skipped,
+                                              .unsaved = c.unsaved};
+    }
     if (app->otlp)
         otlp_counts(app->otlp, &page.spans);
     struct buf b = {0};

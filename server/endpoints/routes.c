@@ -38,7 +38,8 @@ struct route {
     bool early;                  // also while loading, draining or dead
     bool admin;                  // changes the server: it needs an admin key
     bool page;                   // or a file of the page
-    bool deletes;                // get() takes DELETE, too
+    bool deletes;                // GET's takes DELETE, too
+    bool owned;                  // by its key: it takes no admin key
     bool posts;                  // stands for POST beside another row of its path
     const struct api_form *form; // of errors, where no dialect has it; NULL: OpenAI's
     // One of these. Responds to GET at once, or to POST with the body in the request;
@@ -50,7 +51,7 @@ struct route {
     const struct dialect *completion;
     const struct vector_dialect *vectors;
     const struct decision_dialect *decisions;
-    const struct exchange_kind *exchange; // takes an admin key, too
+    const struct exchange_kind *exchange; // takes an admin key, too, unless it is owned
     bool gets;                            // that exchange is by GET
 };
 
@@ -84,7 +85,8 @@ static const struct route routes[] = {
     {.path = "/v1/responses", .completion = &openai_responses},
     {.path = "/v1/responses/input_tokens", .job = responses_count},
     {.path = "/v1/responses/compact", .completion = &openai_compaction},
-    {BELOW("/v1/responses/", "{id}"), .get = stored_response, .deletes = true},
+    {BELOW("/v1/responses/", "{id}"), .gets = true, .deletes = true, .owned = true,
+     .exchange = &stored_response},
     {.path = "/v1/embeddings", .vectors = &openai_embeddings},
     {.path = "/v1/rerank", .vectors = &cohere_rerank},
     {.path = "/v1/score", .vectors = &vllm_score},
@@ -410,7 +412,7 @@ bool routes_head(void *arg, struct http_request *request) {
     } else if (options && h->origin && h->acrm) {
         reply_preflight(app, request);
     } else if (auth->num_keys > 0 && !r->open && !has_key(auth, h) &&
-               !(r->exchange && app_is_admin(app, h)) && !is_page(app, request, r)) {
+               !(r->exchange && !r->owned && app_is_admin(app, h)) && !is_page(app, request, r)) {
         REPLY_ERROR(request, 401, "invalid_api_key", NULL, "%s",
                     h->authorization || h->api_key ? "The API key is not valid."
                                                    : "An API key is needed: Authorization: Bearer KEY.");

@@ -1,6 +1,6 @@
-// /v1/responses/{id} and its input_items: of responses that --store keeps. Loop thread.
+// /v1/responses/{id} and its input_items: of responses that --store keeps.
 #pragma once
 
-#include "requests/app.h"
+#include "requests/exchange.h"
 
-void stored_response(struct app *app, struct http_request *request); // GET, DELETE
+extern const struct exchange_kind stored_response; // GET, DELETE

@@ -335,6 +335,21 @@ static void write_spans(struct writer *w) {
     write_labelled(w, "quire", "trace_spans_total", "result", "dropped", (double)c->dropped);
 }
 
+static void write_stored(struct writer *w) {
+    const struct metrics_stored *s = &w->page->stored;
+    if (!s->on)
+        return;
+    write_single(w, "quire", "stored_responses", "gauge", "Responses that are kept.", (double)s->num);
+    write_single(w, "quire", "stored_response_bytes", "gauge", "Their bytes, of those of --store.",
+                 (double)s->bytes);
+    if (!s->has_files)
+        return;
+    write_single(w, "quire", "unsaved_responses_total", "counter",
+                 "Responses that could not be written to --store-dir.", (double)s->unsaved);
+    write_single(w, "quire", "skipped_response_files", "gauge",
+                 "Files of --store-dir that were damaged or others' at the start.", (double)s->skipped_files);
+}
+
 static void write_process_value(struct buf *out, const char *name, const char *type, const char *help,
                                 double v) {
     buf_fmt(out, "# HELP process_%s %s\n# TYPE process_%s %s\nprocess_%s %.17g\n", name, help, name, type,
@@ -571,6 +586,7 @@ void metrics_write(const struct metrics *m, const struct metrics_page *page, str
                 &s->masks);
     write_grammars(w);
     write_spans(w);
+    write_stored(w);
     write_engine(w);
     write_store(w);
     write_loop(w, m);

@@ -63,6 +63,12 @@ struct metrics_adapter {
     int waiting, running;
 };
 
+// Of responses that are kept.
+struct metrics_stored {
+    bool on, has_files;
+    size_t num, bytes, skipped_files, unsaved;
+};
+
 // The rest of a page.
 struct metrics_page {
     const char *name_space, *model;
@@ -71,6 +77,7 @@ struct metrics_page {
     const struct metrics_census *census;
     struct constraint_counts grammars;
     struct otlp_counts spans;
+    struct metrics_stored stored;
     const struct metrics_adapter *adapters; // (num_adapters)
     int num_adapters, max_adapters;
 

@@ -35,7 +35,7 @@ struct config {
     char *host;
     int port;
     struct str_list served_names, api_keys, allowed_origins;
-    char *api_key_file;
+    char *api_key_file, *store_dir;
     bool require_key, share_prefixes, allow_credentials, no_page;
     struct str_list admin_keys, lora_modules;
     char *admin_key_file, *lora_root, *tls_cert, *tls_key;

@@ -180,6 +180,8 @@ const struct option options[] = {
     {"store", SERVE, GROUP_MEMORY, OPT_INT64, AT(store), "BYTES",
      .help = "Keep responses of /v1/responses in this much memory; the oldest go first.", .preset = "0",
      .max = 9e15},
+    {"store-dir", SERVE, GROUP_MEMORY, OPT_STR, AT(store_dir), "DIR",
+     .help = "Keep the responses of --store in this folder, too: they are there again after a restart."},
 
     // ---- scheduling
     {"max-num-seqs", RUN, GROUP_SCHEDULING, OPT_INT, AT(max_num_seqs), "N",

@@ -51,6 +51,7 @@ struct app {
     struct service *service;
     struct served_model model;
     struct loras *loras;
+    struct response_store *store;         // NULL: no response is kept
     struct sampling_params sampling;      // model.sampling
     struct sampling_params chat_sampling; // a person's, by the page and `quire chat`
     bool drafts_ngrams;                   // --speculative-method

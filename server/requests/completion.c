@@ -19,7 +19,7 @@ static struct completion *completion_of(struct exchange *x) { return (struct com
 
 // ---- out
 
-static struct usage usage_of(const struct completion *c) {
+struct usage completion_usage(const struct completion *c) {
     struct usage u = exchange_usage(&c->exchange);
     if (c->request.reads_reasoning)
         u.reasoning = 0;
@@ -29,7 +29,7 @@ static struct usage usage_of(const struct completion *c) {
 }
 
 static struct timings timings_of(const struct completion *c) {
-    const struct usage u = usage_of(c);
+    const struct usage u = completion_usage(c);
     struct timings t = {.cached = u.cached, .computed = u.prompt - u.cached, .generated = u.completion};
     int64_t began = INT64_MAX, first = INT64_MAX, last = 0;
     for (int i = 0; i < c->exchange.num_requests; i++) {
@@ -108,7 +108,7 @@ static void emit_piece(struct choice *ch) {
     }
     struct usage u, *usage = c->request.continuous_usage ? &u : NULL;
     if (usage)
-        u = usage_of(c);
+        u = completion_usage(c);
     open_stream(c);
     if (c->request.timings || complete)
         c->response.timings = timings_of(c);
@@ -130,18 +130,26 @@ static void emit_piece(struct choice *ch) {
     buf_clear(&ch->token_ids);
 }
 
+static void finish_stream(struct exchange *x) {
+    struct completion *c = completion_of(x);
+    struct usage u = completion_usage(c);
+    c->dialect->done(&x->http->out, &c->response, &u);
+    exchange_end_stream(x);
+}
+
 static void end_stream(struct completion *c) {
     for (int i = 0; i < c->exchange.num_requests; i++)
         if (!c->choices[i].finish_sent)
             return;
-    struct usage u = usage_of(c);
-    c->dialect->done(&c->exchange.http->out, &c->response, &u);
-    exchange_end_stream(&c->exchange);
+    if (completion_is_kept(c)) // before the client hears that it is
+        exchange_step(&c->exchange, completion_waits(c), completion_keep, finish_stream);
+    else
+        finish_stream(&c->exchange);
 }
 
 static bool write_whole(struct exchange *x, struct buf *out, struct api_error *e) {
     struct completion *c = completion_of(x);
-    struct usage u = usage_of(c);
+    struct usage u = completion_usage(c);
     struct piece *pieces = calloc((size_t)x->num_requests, sizeof *pieces);
     if (!pieces)
         return api_fail_memory(e);
@@ -150,6 +158,8 @@ static bool write_whole(struct exchange *x, struct buf *out, struct api_error *e
     c->response.timings = timings_of(c);
     c->dialect->whole(out, &c->response, pieces, &u);
     free(pieces);
+    if (completion_is_kept(c))
+        completion_keep_whole(c, out, &u);
     if (!out->failed)
         add_prediction(x);
     return true;

@@ -51,8 +51,18 @@ struct completion {
     bool begun; // the chunks that announce the choices are written
 };
 
+struct usage completion_usage(const struct completion *c);
+
 // begin() of completions: submits the requests of all choices, or none.
 bool completion_submit(struct exchange *x, struct api_error *e);
+
+// ---- responses that are kept (completion_keep.c)
+
+bool completion_is_kept(const struct completion *c);
+bool completion_waits(const struct completion *c); // the next two do, for a disk: in the pool
+// Keeps a response whose stream has all pieces, or the whole one of `body`, which then says so.
+void completion_keep(struct exchange *x);
+void completion_keep_whole(struct completion *c, struct buf *body, const struct usage *usage);
 
 // ---- the text of a choice (completion_text.c)
 

@@ -153,6 +153,7 @@ bool completion_submit(struct exchange *x, struct api_error *e) {
                                     .created = (int64_t)time(NULL),
                                     .num_choices = x->num_requests};
     c->dialect->begin(&c->response);
+    x->large = x->must = completion_waits(c);
     if (!(c->choices = calloc((size_t)x->num_requests, sizeof *c->choices)))
         return api_fail_memory(e);
     for (int i = 0; i < x->num_requests; i++)

@@ -72,8 +72,9 @@ struct exchange {
     // More to do in the pool before begin(); NULL: nothing.
     bool (*prepare)(struct exchange *x, struct api_error *e);
     // set by begin()
-    struct service_query *query; // in the kind's own struct
-    bool large;
+    struct service_query *query;            // in the kind's own struct
+    bool large;                             // finish() is for the pool
+    bool must;                              // and its work is done here where the pool takes no more
     const struct sampling_params *sampling; // for the span, as the next; NULL: the model's
     int max_tokens;
 
@@ -115,6 +116,10 @@ void exchange_start(struct app *app, struct http_request *request, const struct 
 // Ends it with an error, unless it has ended: as the status where nothing has been sent, else in the stream.
 void exchange_fail(struct exchange *x, const struct api_error *e);
 void exchange_end_stream(struct exchange *x); // after the frames that are written
+// Does `step` in the pool, where `pooled`, and then `next` on the loop; in between nothing else happens to it. A step that
+// the pool does not take any more is done here.
+void exchange_step(struct exchange *x, bool pooled, void (*step)(struct exchange *x),
+                   void (*next)(struct exchange *x));
 // Gives a reader up that stands still. Its socket takes nothing, so it gets no error.
 void exchange_give_up(struct exchange *x);
 // Counts what is kept of the response, in bytes. False: all keep too much, and this one more than its part; it has ended.

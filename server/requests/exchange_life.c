@@ -136,7 +136,9 @@ static void after_step(struct pool_work *w, bool done) {
         exchange_free(x);
         return;
     }
-    if (!done)
+    if (!done && x->must)
+        x->step(x);
+    else if (!done)
         fail_work(x);
     x->next_step(x);
     http_run(http);
@@ -158,6 +160,12 @@ static void run_step(struct exchange *x, bool pooled, void (*step)(struct exchan
         return;
     step(x);
     next_step(x);
+}
+
+void exchange_step(struct exchange *x, bool pooled, void (*step)(struct exchange *),
+                   void (*next)(struct exchange *)) {
+    x->must = true;
+    run_step(x, pooled, step, next);
 }
 
 // ---- from the last step to the first

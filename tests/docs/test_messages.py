@@ -12,7 +12,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs/troubleshoot.md").read_text()
-FOLDERS = ["server/commands", "server/process", "server/observe", "server/http", "scheduler", "engine", "kernels/cpu", "kernels/cuda", "kernels/weight_check.c"]
+FOLDERS = ["server/commands", "server/process", "server/observe", "server/http", "server/dialects/response_files.c", "scheduler", "engine", "kernels/cpu", "kernels/cuda", "kernels/weight_check.c"]
 ABOUT_FILES = ("engine/models/", "engine/text/")
 MADE_BY = {"server/process/config_file.c": "|refuse", "server/process/environment.c": "|snprintf"}  # besides
 PIECES = ("several files", "an earlier write failed", "--gpu-memory-utilization or lower --max-num-batched-tokens")  # of sentences

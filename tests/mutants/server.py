@@ -17,6 +17,7 @@ OLLAMA = "server/dialects/ollama_request.c"
 OLLAMA_WRITE = "server/dialects/ollama_write.c"
 RESPONSES_INPUT, RESPONSES_WRITE = "server/dialects/responses_input.c", "server/dialects/responses_write.c"
 
+STORE, STORE_FILES = "server/dialects/response_store.c", "server/dialects/response_files.c"
 OUTPUT = "server/formats/output_parser.c"
 CALL_JSON = "server/formats/call_json.c"
 CALL_TAGGED = "server/formats/call_tagged.c"
@@ -53,6 +54,15 @@ ROWS = [
     (LLAMA, "prompt->len + (size_t)p->num_tokens", "prompt->len", "test_server_llama"),  # an editor shows a cache without the output
     ("server/api/generic_tools.c", "user ? message : NULL", "NULL", "test_server_openai"),  # the user speaks twice in a row
     ("server/dialects/anthropic_request.c", "while (json_array_size(c->messages) > c->first)", "while (json_array_size(c->messages) > 0)", "test_server_anthropic"),  # a compaction takes the system prompt with it
+    # ---- responses that are kept
+    (STORE, "    if (s->files && !replaced)", "    if (false)", "test_server_stored"),  # a deleted one comes back
+    (STORE, "list[num - 1].number : 0;", "0 : 0;", "test_server_stored"),  # one kept after a restart is older than those before
+    (STORE, "one->about.lens[STORED_EVENTS] = 0;", "(void)0;", "test_server_stored"),  # a long stream is not kept at all
+    (STORE, "            response_files_remove(s->files, gone->about.key);\n", "", "test_server_stored"),  # its file stays
+    (STORE, "bytes + texts_len(&list[first - 1]) + OVERHEAD <= s->max", "true", "test_server_stored"),  # files beyond the limit are read
+    (STORE_FILES, "(x->number > y->number) - (x->number < y->number)", "(x->number < y->number) - (x->number > y->number)", "test_server_stored"),  # the oldest stay
+    (STORE_FILES, "ok = memcmp(sum, found, sizeof sum) == 0;", "ok = true;", "test_server_stored"),  # damage is served
+    (STORE_FILES, "flock(f->lock, LOCK_EX | LOCK_NB) == 0", "flock(f->lock, LOCK_SH | LOCK_NB) == 0", "test_server_stored"),  # two servers on a folder
     # ---- /v1/responses
     (RESPONSES_INPUT, "if (rd->assistant && !fresh)", "if (rd->assistant)", "test_server_responses"),  # two messages become one
     (RESPONSES_INPUT, "    if (!text.len)\n", "    if (true)\n", "test_server_responses"),  # a summary stands beside the reasoning

@@ -312,11 +312,11 @@ TEST(the_oldest_go_first) {
         memset(text[i], 'a' + i % 26, 100);
         struct buf body = {.data = text[i], .len = 60}, items = {.data = text[i], .len = 40};
         snprintf(id, sizeof id, "resp_%d", i / 2);
-        response_store_put(store, owners[i % 2], id, &body, &items);
+        response_store_put(store, owners[i % 2], id, &body, &items, NULL, false);
         for (int k = 0; k <= i; k++) {
             struct buf got = {0}, led = {0};
             snprintf(id, sizeof id, "resp_%d", k / 2);
-            bool there = response_store_get(store, owners[k % 2], id, &got, &led);
+            bool there = response_store_get(store, owners[k % 2], id, &got, &led, NULL);
             assert_int_equal(there, k > i - ROOM);
             assert_true(!there || (got.len == 60 && led.len == 40 && memcmp(got.data, text[k], 60) == 0));
             buf_free(&got);
@@ -324,18 +324,18 @@ TEST(the_oldest_go_first) {
         }
     }
     struct buf big = {.data = text[0], .len = 100}, small = {.data = text[1], .len = 1};
-    response_store_put(store, owners[0], "resp_19", &small, &small); // in place of the older one
+    response_store_put(store, owners[0], "resp_19", &small, &small, NULL, false); // in place of the older one
     struct buf got = {0};
-    assert_true(response_store_get(store, owners[0], "resp_19", &got, NULL) && got.len == 1);
+    assert_true(response_store_get(store, owners[0], "resp_19", &got, NULL, NULL) && got.len == 1);
     buf_free(&got);
     assert_true(response_store_delete(store, owners[0], "resp_19"));
     assert_false(response_store_delete(store, owners[0], "resp_19"));
-    assert_false(response_store_get(store, owners[0], "resp_19", NULL, NULL));
-    assert_true(response_store_get(store, owners[1], "resp_19", NULL, NULL));
+    assert_false(response_store_get(store, owners[0], "resp_19", NULL, NULL, NULL));
+    assert_true(response_store_get(store, owners[1], "resp_19", NULL, NULL, NULL));
     response_store_free(store);
     store = response_store_new(200);
-    response_store_put(store, owners[0], "resp_0", &big, &small); // does not fit
-    assert_false(response_store_get(store, owners[0], "resp_0", NULL, NULL));
+    response_store_put(store, owners[0], "resp_0", &big, &small, NULL, false); // does not fit
+    assert_false(response_store_get(store, owners[0], "resp_0", NULL, NULL, NULL));
     response_store_free(store);
 }
 

@@ -53,6 +53,7 @@ struct completion_request {
     bool no_thinking;              // neither the template nor the request has the model reason
     int reasoning_budget;          // tokens; -1: no bound
     bool one_call;                 // the output ends with its first call
+    bool background;               // it goes on without its client
     bool functions;                // calls are of functions, as they were before tools
     bool must_call;                // the output is calls alone
     bool any_order, no_blanks;     // of constrained JSON: its properties; no blanks between

@@ -114,7 +114,7 @@ struct dialect {
     void (*piece)(struct sse_queue *out, const struct response *r, const struct piece *p,
                   const struct usage *usage);
     void (*done)(struct sse_queue *out, const struct response *r, const struct usage *usage); // not NULL
-    // In place of all that would follow, done() too.
+    // In place of all that would follow, done() too. e NULL: it was cancelled, as one in the background can be.
     void (*fail)(struct sse_queue *out, const struct response *r, const struct api_error *e);
 
     // ---- a response in one body

@@ -390,7 +390,8 @@ const struct field_rule field_rules[] = {
     // Services besides completions.
     REFUSED("store", C | CHAT, OFF),
     READ("store", RESPONSES),
-    REFUSED("background", ALL, OFF),
+    REFUSED("background", C | CHAT, OFF),
+    READ("background", RESPONSES),
     REFUSED("moderation", ALL, EMPTY),
     HARMLESS("service_tier", ALL, ROUTE),
     REFUSED("verbosity", ALL, EMPTY ", \"medium\""),

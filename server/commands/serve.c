@@ -460,6 +460,7 @@ static int run_server(struct app *app) {
     uv_walk(&app->loop, close_handle, NULL);
     uv_run(&app->loop, UV_RUN_DEFAULT); // waits for the pool, too
     uv_loop_close(&app->loop);
+    exchanges_reap(app, true);
     chat_close(&app->model);
     constraint_cache_free(app->model.constraints);
     loras_close(app->loras); // before the engine

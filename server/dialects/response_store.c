@@ -121,7 +121,7 @@ void response_store_free(struct response_store *s) {
 
 void response_store_put(struct response_store *s, const uint8_t owner[SHA256_BYTES], const char *id,
                         const struct buf *body, const struct buf *items, const struct buf *events,
-                        bool unfinished) {
+                        enum stored_as as) {
     const struct buf *const texts[STORED_TEXTS] = {body, items, events};
     struct stored *one = calloc(1, sizeof *one);
     bool ok = one && make_key(one->about.key, owner, id);
@@ -141,8 +141,8 @@ void response_store_put(struct response_store *s, const uint8_t owner[SHA256_BYT
             memcpy(one->text + at, texts[i]->data, one->about.lens[i]);
             at += one->about.lens[i];
         }
-    one->about.unfinished = unfinished;
-    one->dirty = s->files != NULL;
+    one->about.unfinished = as == STORED_UNFINISHED;
+    one->dirty = s->files && as != STORED_UNSAVED;
     pthread_mutex_lock(&s->lock);
     one->about.number = ++s->number;
     struct stored **before = find_stored(s, one->about.key);
@@ -200,9 +200,32 @@ enum status response_store_open(struct response_store *s, const char *folder, st
 
 bool response_store_waits(const struct response_store *s) { return s->files; }
 
+static bool end_unfinished(const struct response_store *s, struct stored *one,
+                           void (*ended)(struct buf *body, struct buf *events)) {
+    struct buf texts[STORED_TEXTS] = {{0}}, whole = {0};
+    size_t at = 0;
+    for (int i = 0; i < STORED_TEXTS; i++) {
+        buf_add(&texts[i], one->text + at, one->about.lens[i]);
+        at += one->about.lens[i];
+    }
+    ended(&texts[STORED_BODY], &texts[STORED_EVENTS]);
+    for (int i = 0; i < STORED_TEXTS; i++) {
+        one->about.lens[i] = texts[i].len;
+        buf_add(&whole, texts[i].data, texts[i].len);
+        whole.failed |= texts[i].failed;
+        buf_free(&texts[i]);
+    }
+    free(one->text);
+    one->text = whole.data;
+    one->about.unfinished = 0;
+    one->dirty = true;
+    one->saved = false;
+    return !whole.failed && size_of(one) <= s->max;
+}
+
 // Takes a file, whose response may have been being made when the server was ended. False: it is damaged.
 static bool take_file(struct response_store *s, const struct response_file *f,
-                      void (*ended)(struct buf *body)) {
+                      void (*ended)(struct buf *body, struct buf *events)) {
     struct stored *one = calloc(1, sizeof *one);
     if (!one || !(one->text = response_files_read(s->files, f))) {
         free(one);
@@ -210,26 +233,10 @@ static bool take_file(struct response_store *s, const struct response_file *f,
     }
     one->about = *f;
     one->saved = true;
-    if (f->unfinished) {
-        struct buf body = {0}, whole = {0};
-        size_t len = f->lens[STORED_BODY];
-        buf_add(&body, one->text, len);
-        ended(&body);
-        one->about.lens[STORED_BODY] = body.len;
-        buf_add(&whole, body.data, body.len);
-        buf_add(&whole, one->text + len, texts_len(f) - len);
-        bool failed = body.failed || whole.failed;
-        buf_free(&body);
+    if (f->unfinished && !end_unfinished(s, one, ended)) {
         free(one->text);
-        one->text = whole.data;
-        one->about.unfinished = 0;
-        one->dirty = true;
-        one->saved = false;
-        if (failed || size_of(one) > s->max) {
-            free(one->text);
-            free(one);
-            return false;
-        }
+        free(one);
+        return false;
     }
     pthread_mutex_lock(&s->lock);
     add_stored(s, one);
@@ -292,7 +299,7 @@ static void bring_up_to_date(struct response_store *s) {
     pthread_mutex_lock(&s->lock);
 }
 
-void response_store_load(struct response_store *s, void (*ended)(struct buf *body)) {
+void response_store_load(struct response_store *s, void (*ended)(struct buf *body, struct buf *events)) {
     size_t num, skipped, bytes = 0;
     pthread_mutex_lock(&s->disk);
     struct response_file *list = response_files_list(s->files, &num, &skipped);

@@ -76,5 +76,6 @@ void responses_whole(struct buf *b, const struct response *r, const struct piece
                      const struct usage *usage);
 void responses_snapshot(struct buf *b, const struct response *r, enum response_stage stage,
                         const struct usage *usage, const struct api_error *e);
-// Makes the body of a response that was being made when the server ended that of one that has failed.
-void responses_ended(struct buf *body);
+// Makes the body of a response that was being made when the server ended that of one that has failed, and adds the event
+// of that to those of its stream, where there are any.
+void responses_ended(struct buf *body, struct buf *events);

@@ -33,8 +33,9 @@ json_t *responses_users(const json_t *items) {
 }
 
 bool responses_ask_summary(json_t *root, json_t *items, struct api_error *e) {
-    static const char *const others[] = {"tools",  "tool_choice", "parallel_tool_calls", "text", "include",
-                                         "stream", "store",       "stream_options"};
+    static const char *const others[] = {"tools", "tool_choice",    "parallel_tool_calls",
+                                         "text",  "include",        "stream",
+                                         "store", "stream_options", "background"};
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         json_object_del(root, others[i]);
     return json_array_append_new(items, json_pack("{s:s, s:s}", "role", "user", "content", wish)) == 0 ||

@@ -320,7 +320,8 @@ void responses_repeat(struct buf *b, const struct completion_request *r, const j
     repeat_tools(b, field_get(root, "tools"));
     buf_fmt(b, ",\"top_logprobs\":%d,\"top_p\":", r->logprobs > 0 ? r->logprobs : 0);
     json_float(b, r->sampling.top_p);
-    buf_lit(b, ",\"truncation\":\"disabled\",\"background\":false");
+    buf_lit(b, ",\"truncation\":\"disabled\"");
+    buf_str(b, r->background ? ",\"background\":true" : ",\"background\":false");
     for (size_t i = 0; i < sizeof labels / sizeof *labels; i++)
         if (json_is_string(field_get(root, labels[i])))
             repeat_field(b, root, labels[i], "null");

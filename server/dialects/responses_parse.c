@@ -210,6 +210,18 @@ static bool check_store(const struct served_model *m, const json_t *root, bool *
     return true;
 }
 
+// Whether the response goes on without its client, who then asks for it by its id.
+static bool check_background(const struct served_model *m, const json_t *root, bool kept, bool *background,
+                             struct api_error *e) {
+    const json_t *v = field_get(root, "background");
+    *background = json_is_true(v);
+    if (v && !json_is_boolean(v))
+        return api_fail(e, 400, "invalid_type", "background", "'background' must be true or false.");
+    return !*background || kept ||
+           api_fail(e, 400, "unsupported_parameter", "background", "'background' needs %s.",
+                    m->store ? "'store'" : "a server with --store");
+}
+
 // ---- bodies
 
 // Adds what led to an earlier response, and its output, to the items.
@@ -308,8 +320,8 @@ static bool read_messages(json_t *chat, const json_t *root, const json_t *items,
 // The body as that of a chat; the caller frees it. NULL: e says why there is none.
 static json_t *read_as_chat(const struct served_model *m, json_t *root, const json_t *items, size_t first,
                             json_t **foreign, struct api_error *e) {
-    static const char *const own[] = {"input", "instructions",        "text", "reasoning", "include",
-                                      "store", "previous_response_id"};
+    static const char *const own[] = {"input", "instructions",         "text",      "reasoning", "include",
+                                      "store", "previous_response_id", "background"};
     json_t *chat = json_copy(root), *tools;
     for (size_t i = 0; i < sizeof own / sizeof *own; i++)
         json_object_del(chat, own[i]);
@@ -334,10 +346,11 @@ static bool read_body(struct completion_request *r, const struct served_model *m
                       struct api_error *e) {
     uint8_t tenant[SHA256_BYTES];
     size_t first = 0;
-    bool keep = false;
+    bool keep = false, background = false;
     memcpy(tenant, r->base.tenant, sizeof tenant);
     *r = openai_defaults(m);
-    if (!root || !fields_refuse(root, &api.names, e) || !check_store(m, root, &keep, e))
+    if (!root || !fields_refuse(root, &api.names, e) || !check_store(m, root, &keep, e) ||
+        !check_background(m, root, keep, &background, e))
         return false;
     json_t *items = read_items(m, tenant, root, &first, e), *users = compacts ? responses_users(items) : NULL;
     if (items && compacts && !responses_ask_summary(root, items, e)) {
@@ -349,6 +362,7 @@ static bool read_body(struct completion_request *r, const struct served_model *m
     structured_name(r, "text.format");
     memcpy(r->base.tenant, tenant, sizeof tenant);
     json_decref(foreign);
+    r->background = background;
     if (ok)
         responses_repeat(&r->repeated, r, root);
     if (ok && (keep || compacts))

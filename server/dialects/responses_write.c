@@ -22,6 +22,7 @@ static const char *const item_types[] = {
 struct responses_state {
     int64_t sequence;         // of the next event
     int num_items;            // begun
+    bool queued;              // and no event has said otherwise
     enum responses_item open; // the last one
     struct buf output;        // the closed items, with commas between them
     struct buf text;     // of the open item; of a call its arguments, of a custom one that ends its input
@@ -384,7 +385,7 @@ static void write_response(struct buf *b, const struct response *r, enum respons
     buf_char(b, '}');
 }
 
-void responses_ended(struct buf *body) {
+void responses_ended(struct buf *body, struct buf *events) {
     json_t *response = json_loadb(body->data, body->len, JSON_ALLOW_NUL, NULL);
     json_t *error = json_pack("{s:s, s:s}", "code", "server_error", "message",
                               "The server ended while it made this response.");
@@ -393,6 +394,22 @@ void responses_ended(struct buf *body) {
     buf_clear(body);
     rewrite_json(body, response);
     json_decref(response);
+    if (!events->len)
+        return;
+    int64_t sequence = 0;
+    for (size_t at = 0; at + sizeof(uint32_t) <= events->len; sequence++) {
+        uint32_t n;
+        memcpy(&n, events->data + at, sizeof n);
+        at += sizeof n + n;
+    }
+    struct responses_state state = {.sequence = sequence};
+    struct sse_queue out = {.bytes = *events};
+    const struct responses_writer w = {.out = &out, .s = &state};
+    struct buf *b = event_begin(&w, "response.failed");
+    buf_lit(b, ",\"response\":");
+    append_buf(b, body);
+    event_end(&w);
+    *events = out.bytes;
 }
 
 void responses_snapshot(struct buf *b, const struct response *r, enum response_stage stage,
@@ -412,14 +429,19 @@ static void write_response_event(const struct responses_writer *w, const char *t
 void responses_created(struct sse_queue *out, const struct response *r, const struct usage *usage) {
     (void)usage;
     const struct responses_writer w = writer_of(out, r);
-    write_response_event(&w, "response.created", RESPONSE_RUNNING, NULL, NULL);
-    write_response_event(&w, "response.in_progress", RESPONSE_RUNNING, NULL, NULL);
+    enum response_stage stage = r->request->background ? RESPONSE_QUEUED : RESPONSE_RUNNING;
+    w.s->queued = r->request->background;
+    write_response_event(&w, "response.created", stage, NULL, NULL);
+    write_response_event(&w, w.s->queued ? "response.queued" : "response.in_progress", stage, NULL, NULL);
 }
 
 void responses_piece(struct sse_queue *out, const struct response *r, const struct piece *p,
                      const struct usage *usage) {
     (void)usage;
     const struct responses_writer w = writer_of(out, r);
+    if (w.s->queued)
+        write_response_event(&w, "response.in_progress", RESPONSE_RUNNING, NULL, NULL);
+    w.s->queued = false;
     add_piece(&w, p);
     if (p->finish != FINISH_NONE)
         end_output(&w);
@@ -436,6 +458,11 @@ void responses_fail(struct sse_queue *out, const struct response *r, const struc
     const struct responses_writer w = writer_of(out, r);
     if (!w.s) // no memory for it
         return;
+    if (!e) { // no event has this name of its own
+        close_item(&w, "incomplete");
+        write_response_event(&w, "response.incomplete", RESPONSE_CANCELLED, NULL, NULL);
+        return;
+    }
     if (w.s->sequence == 0) // clients take no other event before it
         write_response_event(&w, "response.created", RESPONSE_RUNNING, NULL, NULL);
     struct buf *b = event_begin(&w, "error");

@@ -34,6 +34,7 @@
 struct route {
     const char *path, *name;     // the name in metrics and logs; NULL: the path
     bool prefix;                 // path ends in '/', and something follows
+    const char *end;             // that ends so; NULL: whatever it is
     bool open;                   // no key: liveness only
     bool early;                  // also while loading, draining or dead
     bool admin;                  // changes the server: it needs an admin key
@@ -85,6 +86,8 @@ static const struct route routes[] = {
     {.path = "/v1/responses", .completion = &openai_responses},
     {.path = "/v1/responses/input_tokens", .job = responses_count},
     {.path = "/v1/responses/compact", .completion = &openai_compaction},
+    {BELOW("/v1/responses/", "{id}/cancel"), .end = "/cancel", .owned = true,
+     .exchange = &response_cancellation},
     {BELOW("/v1/responses/", "{id}"), .gets = true, .deletes = true, .owned = true,
      .exchange = &stored_response},
     {.path = "/v1/embeddings", .vectors = &openai_embeddings},
@@ -222,17 +225,24 @@ static bool is_at(const char *path, const char *route, bool prefix) {
     return prefix ? strncmp(path, route, n) == 0 && path[n] : strcmp(path, route) == 0;
 }
 
+static bool ends_with(const char *path, const char *end) {
+    size_t n = strlen(path), tail = strlen(end);
+    return n > tail && strcmp(path + n - tail, end) == 0;
+}
+
 // Exact match, by our path or another server's; never NULL.
 static const struct route *route_find(const char *path, bool posts) {
     for (size_t i = 0; i < COUNT(aliases); i++)
         if (is_at(path, aliases[i].path, aliases[i].path[strlen(aliases[i].path) - 1] == '/')) {
-            path = aliases[i].ours;
             for (int k = 0; k < ROUTE_OTHER; k++)
-                if (strcmp(routes[k].path, path) == 0)
+                if (strcmp(routes[k].path, aliases[i].ours) == 0 &&
+                    (!routes[k].end || ends_with(path, routes[k].end)))
                     return &routes[k];
+            path = aliases[i].ours;
         }
     for (int i = 0; i < ROUTE_OTHER; i++)
-        if (is_at(path, routes[i].path, routes[i].prefix) && (posts || !routes[i].posts))
+        if (is_at(path, routes[i].path, routes[i].prefix) && (posts || !routes[i].posts) &&
+            (!routes[i].end || ends_with(path, routes[i].end)))
             return &routes[i];
     return &routes[ROUTE_OTHER];
 }

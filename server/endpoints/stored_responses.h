@@ -1,6 +1,7 @@
-// /v1/responses/{id} and its input_items: of responses that --store keeps.
+// /v1/responses/{id}, its input_items and cancel: of responses that --store keeps.
 #pragma once
 
 #include "requests/exchange.h"
 
-extern const struct exchange_kind stored_response; // GET, DELETE
+extern const struct exchange_kind stored_response;       // GET, DELETE
+extern const struct exchange_kind response_cancellation; // POST

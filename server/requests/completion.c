@@ -2,6 +2,7 @@
 #include "completion.h"
 
 #include "api/structured.h"
+#include "background.h"
 #include "completion_state.h"
 
 #include <stdlib.h>
@@ -19,7 +20,7 @@ static struct completion *completion_of(struct exchange *x) { return (struct com
 
 // ---- out
 
-struct usage completion_usage(const struct completion *c) {
+static struct usage usage_of(const struct completion *c) {
     struct usage u = exchange_usage(&c->exchange);
     if (c->request.reads_reasoning)
         u.reasoning = 0;
@@ -29,7 +30,7 @@ struct usage completion_usage(const struct completion *c) {
 }
 
 static struct timings timings_of(const struct completion *c) {
-    const struct usage u = completion_usage(c);
+    const struct usage u = usage_of(c);
     struct timings t = {.cached = u.cached, .computed = u.prompt - u.cached, .generated = u.completion};
     int64_t began = INT64_MAX, first = INT64_MAX, last = 0;
     for (int i = 0; i < c->exchange.num_requests; i++) {
@@ -100,7 +101,7 @@ static void emit_piece(struct choice *ch) {
     size_t n = choice_sendable(ch);
     if (ch->finish_sent || (n == 0 && !complete))
         return;
-    if (sse_pending(&http->out) > OUT_BOUND) {
+    if (sse_pending(&http->out) > OUT_BOUND && !x->background) {
         http->want_drained = true;
         if (!x->over_since)
             x->over_since = http_now();
@@ -108,7 +109,7 @@ static void emit_piece(struct choice *ch) {
     }
     struct usage u, *usage = c->request.continuous_usage ? &u : NULL;
     if (usage)
-        u = completion_usage(c);
+        u = usage_of(c);
     open_stream(c);
     if (c->request.timings || complete)
         c->response.timings = timings_of(c);
@@ -132,16 +133,27 @@ static void emit_piece(struct choice *ch) {
 
 static void finish_stream(struct exchange *x) {
     struct completion *c = completion_of(x);
-    struct usage u = completion_usage(c);
-    c->dialect->done(&x->http->out, &c->response, &u);
+    c->dialect->done(&x->http->out, &c->response, &c->usage);
     exchange_end_stream(x);
+}
+
+static void finish_background(struct completion *c) {
+    struct exchange *x = &c->exchange;
+    background_show(x->background);
+    c->dialect->done(&x->http->out, &c->response, &c->usage);
+    x->state = EXCHANGE_ENDED;
+    exchange_log(x, 200, finish_name(x->requests[0].finish));
+    completion_end_background(c);
 }
 
 static void end_stream(struct completion *c) {
     for (int i = 0; i < c->exchange.num_requests; i++)
         if (!c->choices[i].finish_sent)
             return;
-    if (completion_is_kept(c)) // before the client hears that it is
+    c->usage = usage_of(c);
+    if (c->exchange.background)
+        finish_background(c);
+    else if (completion_is_kept(c)) // before the client hears that it is
         exchange_step(&c->exchange, completion_waits(c), completion_keep, finish_stream);
     else
         finish_stream(&c->exchange);
@@ -149,17 +161,17 @@ static void end_stream(struct completion *c) {
 
 static bool write_whole(struct exchange *x, struct buf *out, struct api_error *e) {
     struct completion *c = completion_of(x);
-    struct usage u = completion_usage(c);
     struct piece *pieces = calloc((size_t)x->num_requests, sizeof *pieces);
     if (!pieces)
         return api_fail_memory(e);
     for (int i = 0; i < x->num_requests; i++)
         pieces[i] = piece_of(&c->choices[i], c->choices[i].text.len);
     c->response.timings = timings_of(c);
-    c->dialect->whole(out, &c->response, pieces, &u);
+    c->usage = usage_of(c);
+    c->dialect->whole(out, &c->response, pieces, &c->usage);
     free(pieces);
     if (completion_is_kept(c))
-        completion_keep_whole(c, out, &u);
+        completion_keep_whole(c, out);
     if (!out->failed)
         add_prediction(x);
     return true;
@@ -168,6 +180,7 @@ static bool write_whole(struct exchange *x, struct buf *out, struct api_error *e
 // As exchange_keep().
 static bool count_kept(struct completion *c) {
     size_t kept = c->dialect->state_bytes ? c->dialect->state_bytes(&c->response) : 0;
+    kept += c->exchange.background ? sse_pending(&c->exchange.http->out) : 0;
     for (int i = 0; i < c->exchange.num_requests; i++)
         kept += choice_kept(&c->choices[i]);
     return exchange_keep(&c->exchange, kept);
@@ -190,12 +203,14 @@ static void write_stream(struct completion *c) {
         return;
     if (x->num_open == 0) {
         end_stream(c);
+    } else if (x->background) {
+        background_show(x->background);
     } else if (sse_pending(out) == 0 && now - c->last_write > PING_SECONDS * SECOND &&
                !c->dialect->is_lines) {
         open_stream(c);
         sse_ping(out);
     }
-    if (sse_pending(out) > 0) {
+    if (sse_pending(out) > 0 && !x->background) {
         c->last_write = now;
         http_wake(x->http);
     }
@@ -203,7 +218,11 @@ static void write_stream(struct completion *c) {
 
 static void flush_completion(struct exchange *x) {
     struct completion *c = completion_of(x);
-    bool failed = c->response.head.failed;
+    bool failed = c->response.head.failed || (x->background && x->http->out.bytes.failed);
+    if (x->error.status && x->background) {
+        completion_end_background(c);
+        return;
+    }
     if (x->error.status) {
         c->dialect->fail(&x->http->out, &c->response, &x->error);
         http_stream_end(x->http);
@@ -316,6 +335,7 @@ void completion_start(struct app *app, struct http_request *request, const struc
                                               .answered = take_answer,
                                               .flush = flush_completion,
                                               .finish = write_whole,
+                                              .made = completion_end_made,
                                               .done = free_completion};
     struct completion *c = (struct completion *)exchange_new(app, request, &kind);
     if (!c)

@@ -48,10 +48,10 @@ struct completion {
     uint64_t seed;
     struct choice *choices; // (exchange.num_requests)
     int64_t last_write;
-    bool begun; // the chunks that announce the choices are written
+    bool begun;                // the chunks that announce the choices are written
+    enum response_stage stage; // at which it is kept
+    struct usage usage;        // of one that has ended
 };
-
-struct usage completion_usage(const struct completion *c);
 
 // begin() of completions: submits the requests of all choices, or none.
 bool completion_submit(struct exchange *x, struct api_error *e);
@@ -62,7 +62,15 @@ bool completion_is_kept(const struct completion *c);
 bool completion_waits(const struct completion *c); // the next two do, for a disk: in the pool
 // Keeps a response whose stream has all pieces, or the whole one of `body`, which then says so.
 void completion_keep(struct exchange *x);
-void completion_keep_whole(struct completion *c, struct buf *body, const struct usage *usage);
+void completion_keep_whole(struct completion *c, struct buf *body);
+
+// ---- in the background (completion_background.c)
+
+// Lets one go on without its client, whose request gets the response as it is now, or its events.
+bool completion_detach(struct completion *c, struct api_error *e);
+// Keeps the response of one that has ended or failed, and after that shows its last events.
+void completion_end_background(struct completion *c);
+void completion_end_made(struct exchange *x); // the same of one whose whole response is kept
 
 // ---- the text of a choice (completion_text.c)
 

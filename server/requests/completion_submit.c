@@ -153,6 +153,7 @@ bool completion_submit(struct exchange *x, struct api_error *e) {
                                     .created = (int64_t)time(NULL),
                                     .num_choices = x->num_requests};
     c->dialect->begin(&c->response);
+    c->stage = RESPONSE_ENDED;
     x->large = x->must = completion_waits(c);
     if (!(c->choices = calloc((size_t)x->num_requests, sizeof *c->choices)))
         return api_fail_memory(e);
@@ -163,5 +164,5 @@ bool completion_submit(struct exchange *x, struct api_error *e) {
                         "Prompts times 'n' is %d, and this server takes at most %d requests.",
                         x->num_requests, most);
     c->seed = q->has_seed ? (uint64_t)q->seed : pick_seed(app);
-    return exchange_submit(x, 0, make_request, e);
+    return exchange_submit(x, 0, make_request, e) && (!q->background || completion_detach(c, e));
 }

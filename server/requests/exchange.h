@@ -51,6 +51,8 @@ struct exchange_kind {
     void (*flush)(struct exchange *x);
     // Writes the JSON of a whole response, when nothing of the engine is awaited; in the pool where `large` is set.
     bool (*finish)(struct exchange *x, struct buf *out, struct api_error *e);
+    // Loop: of one in the background, whose response nobody waits for, after finish().
+    void (*made)(struct exchange *x);
     // Loop: frees what it owns, but not itself.
     void (*done)(struct exchange *x);
 };
@@ -64,7 +66,8 @@ enum exchange_state {
 struct exchange {
     const struct exchange_kind *kind;
     struct app *app;
-    struct http_request *http; // NULL: the client has left
+    struct http_request *http;     // NULL: the client has left
+    struct background *background; // it has that one's request in place of the client's; NULL: a client waits
     // set by read()
     const char *ignored;         // names of fields without an effect, `a, b`; NULL: none
     bool streams;                // flush() writes the response
@@ -135,6 +138,8 @@ void exchanges_take_events(struct app *app);
 void exchanges_tick(struct app *app, int64_t now);
 // Ends those that have requests at the engine with an error.
 void exchanges_fail(struct app *app, int status, const char *code, const char *message);
+// Frees those in the background that have ended, or all, once nothing runs any more.
+void exchanges_reap(struct app *app, bool all);
 void exchanges_free(struct app *app); // the table
 
 // ---- its requests at the engine (exchange_requests.c)

@@ -2,6 +2,7 @@
 #include "exchange.h"
 
 #include "api/field_table.h"
+#include "background.h"
 #include "log.h"
 #include "reply.h"
 
@@ -38,12 +39,14 @@ static void exchange_free(struct exchange *x) {
         x->next->prev = x->prev;
     app->num_exchanges--;
     app->num_streams -= x->kind->submits;
+    app->num_background -= x->background != NULL;
     app->kept -= x->kept;
     if (x->kind->done)
         x->kind->done(x);
     free(x->requests);
     http_free_body(&x->app->http, &x->body);
     buf_free(&x->out);
+    background_release(x->background);
     free(x);
 }
 
@@ -55,7 +58,7 @@ void exchange_fail(struct exchange *x, const struct api_error *e) {
     exchange_cancel(x);
     x->state = EXCHANGE_ENDED;
     exchange_log(x, x->http->streaming ? 200 : e->status, "error");
-    if (x->http->streaming)
+    if (x->http->streaming || x->background)
         x->kind->flush(x);
     else
         reply_error(x->http, e);
@@ -85,7 +88,7 @@ bool exchange_keep(struct exchange *x, size_t bytes) {
     if (app->kept <= max || bytes <= max / KEPT_PART)
         return true;
     api_fail(&e, 503, "overloaded", NULL, "The responses being made take too much memory: stream this one.");
-    if (x->streams)
+    if (x->streams && !x->background)
         exchange_give_up(x);
     else
         exchange_fail(x, &e);
@@ -178,7 +181,10 @@ static void send_response(struct exchange *x) {
         return;
     }
     x->state = EXCHANGE_ENDED;
-    reply_json(x->http, &x->out);
+    if (x->background)
+        x->kind->made(x);
+    else
+        reply_json(x->http, &x->out);
     if (x->kind->submits)
         exchange_log(x, 200, finish_name(x->requests[0].finish));
 }
@@ -212,6 +218,8 @@ static bool ask_engine(struct exchange *x, struct api_error *e) {
     return api_fail(e, 503, "overloaded", NULL, "Too many requests look at the engine.");
 }
 
+static void flush_exchange(struct exchange *x);
+
 static void begin_exchange(struct exchange *x) {
     struct api_error *e = &x->error;
     x->state = EXCHANGE_OPEN;
@@ -221,7 +229,9 @@ static void begin_exchange(struct exchange *x) {
         ask_engine(x, e);
     if (e->status)
         exchange_fail(x, e);
-    else if (!x->held && x->num_open == 0)
+    else if (x->streams)
+        flush_exchange(x);
+    else if (x->state == EXCHANGE_OPEN && !x->held && x->num_open == 0)
         finish_exchange(x);
 }
 
@@ -381,9 +391,18 @@ void exchanges_take_events(struct app *app) {
         x->needs_flush = false;
         flush_exchange(x);
     }
+    exchanges_reap(app, false);
 }
 
 // ---- all
+
+void exchanges_reap(struct app *app, bool all) {
+    for (struct exchange *x = app->num_background ? app->exchanges : NULL, *next; x; x = next) {
+        next = x->next;
+        if (x->background && (all || (x->background->ended && !x->held)))
+            exchange_free(x);
+    }
+}
 
 static void log_ignored(struct app *app) {
     if (*app->ignored)
@@ -399,6 +418,7 @@ void exchanges_tick(struct app *app, int64_t now) {
     for (struct exchange *x = app->exchanges; x; x = x->next)
         if (!x->in_pool && x->streams) // read() sets that in the pool
             flush_exchange(x);
+    exchanges_reap(app, false);
 }
 
 void exchanges_fail(struct app *app, int status, const char *code, const char *message) {

@@ -312,7 +312,7 @@ TEST(the_oldest_go_first) {
         memset(text[i], 'a' + i % 26, 100);
         struct buf body = {.data = text[i], .len = 60}, items = {.data = text[i], .len = 40};
         snprintf(id, sizeof id, "resp_%d", i / 2);
-        response_store_put(store, owners[i % 2], id, &body, &items, NULL, false);
+        response_store_put(store, owners[i % 2], id, &body, &items, NULL, STORED_WHOLE);
         for (int k = 0; k <= i; k++) {
             struct buf got = {0}, led = {0};
             snprintf(id, sizeof id, "resp_%d", k / 2);
@@ -324,7 +324,8 @@ TEST(the_oldest_go_first) {
         }
     }
     struct buf big = {.data = text[0], .len = 100}, small = {.data = text[1], .len = 1};
-    response_store_put(store, owners[0], "resp_19", &small, &small, NULL, false); // in place of the older one
+    response_store_put(store, owners[0], "resp_19", &small, &small, NULL,
+                       STORED_WHOLE); // in place of the older one
     struct buf got = {0};
     assert_true(response_store_get(store, owners[0], "resp_19", &got, NULL, NULL) && got.len == 1);
     buf_free(&got);
@@ -334,7 +335,7 @@ TEST(the_oldest_go_first) {
     assert_true(response_store_get(store, owners[1], "resp_19", NULL, NULL, NULL));
     response_store_free(store);
     store = response_store_new(200);
-    response_store_put(store, owners[0], "resp_0", &big, &small, NULL, false); // does not fit
+    response_store_put(store, owners[0], "resp_0", &big, &small, NULL, STORED_WHOLE); // does not fit
     assert_false(response_store_get(store, owners[0], "resp_0", NULL, NULL, NULL));
     response_store_free(store);
 }

@@ -13,7 +13,10 @@
 
 static char folder[] = "/tmp/quire-responses-XXXXXX";
 
-static void ended(struct buf *body) { buf_lit(body, " ended"); }
+static void ended(struct buf *body, struct buf *events) {
+    buf_lit(body, " ended");
+    buf_lit(events, "!");
+}
 
 static struct response_store *open_store(size_t max) {
     struct err err = {0};
@@ -39,9 +42,9 @@ static struct buf text_of(const char *s) {
 }
 
 static void put(struct response_store *s, const uint8_t *owner, const char *id, const char *body,
-                const char *items, const char *events, bool unfinished) {
+                const char *items, const char *events, enum stored_as as) {
     struct buf b = text_of(body), i = text_of(items), e = text_of(events);
-    response_store_put(s, owner, id, &b, &i, &e, unfinished);
+    response_store_put(s, owner, id, &b, &i, &e, as);
 }
 
 static bool has(struct response_store *s, const uint8_t *owner, const char *id, const char *body,
@@ -70,7 +73,7 @@ TEST(a_restart_changes_nothing) {
         snprintf(id, sizeof id, "resp_%d", k);
         if (what < 6) {
             snprintf(bodies[o][k], SIZE, "%d.%d", step, rand());
-            put(s, owners[o], id, bodies[o][k], id, step % 3 ? bodies[o][k] : "", false);
+            put(s, owners[o], id, bodies[o][k], id, step % 3 ? bodies[o][k] : "", STORED_WHOLE);
             bodies[o][k][SIZE - 1] = step % 3 == 0; // without events
         } else if (what < 8) {
             assert_int_equal(response_store_delete(s, owners[o], id), bodies[o][k][0] != 0);
@@ -109,12 +112,12 @@ TEST(the_newest_of_a_restart_stay) {
     char id[16];
     for (int i = 0; i < 20; i++) {
         snprintf(id, sizeof id, "resp_n%d", i);
-        put(s, owner, id, "body", "items", "", false);
+        put(s, owner, id, "body", "items", "", STORED_WHOLE);
         assert_true(response_store_save(s, owner, id));
     }
     response_store_free(s);
     s = open_store(5 * (4 + 5 + 256));
-    put(s, owner, "resp_n20", "body", "items", "", false); // the sixth: it is newer than what was read
+    put(s, owner, "resp_n20", "body", "items", "", STORED_WHOLE); // the sixth: it is newer than what was read
     assert_true(response_store_save(s, owner, "resp_n20"));
     for (int i = 0; i < 21; i++) {
         snprintf(id, sizeof id, "resp_n%d", i);
@@ -141,11 +144,11 @@ TEST(an_unfinished_one_has_ended) {
     for (int again = 0; again < 3; again++) {
         struct response_store *s = open_store(1 << 16);
         if (again == 0) {
-            put(s, owner, "resp_a", "body", "items", "events", true);
+            put(s, owner, "resp_a", "body", "items", "events", STORED_UNFINISHED);
             assert_true(response_store_save(s, owner, "resp_a"));
             assert_true(has(s, owner, "resp_a", "body", "items", "events"));
         } else {
-            assert_true(has(s, owner, "resp_a", "body ended", "items", "events"));
+            assert_true(has(s, owner, "resp_a", "body ended", "items", "events!"));
         }
         response_store_free(s);
     }
@@ -157,9 +160,9 @@ TEST(without_events_where_they_do_not_fit) {
     char large[200];
     memset(large, 'x', sizeof large - 1);
     large[sizeof large - 1] = 0;
-    put(s, owner, "resp_a", "body", "items", large, false);
+    put(s, owner, "resp_a", "body", "items", large, STORED_WHOLE);
     assert_true(has(s, owner, "resp_a", "body", "items", ""));
-    put(s, owner, "resp_a", large, "items", "", false);
+    put(s, owner, "resp_a", large, "items", "", STORED_WHOLE);
     assert_false(response_store_get(s, owner, "resp_a", NULL, NULL, NULL));
     response_store_free(s);
 }
@@ -168,7 +171,7 @@ TEST(every_byte_counts) {
     uint8_t owner[SHA256_BYTES] = {5};
     struct response_store *s = open_store(1 << 16);
     response_store_delete(s, owner, "resp_a");
-    put(s, owner, "resp_b", "the body", "items", "e", false);
+    put(s, owner, "resp_b", "the body", "items", "e", STORED_WHOLE);
     assert_true(response_store_save(s, owner, "resp_b"));
     response_store_free(s);
     char path[400] = "";

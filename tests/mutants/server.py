@@ -63,6 +63,17 @@ ROWS = [
     (STORE_FILES, "(x->number > y->number) - (x->number < y->number)", "(x->number < y->number) - (x->number > y->number)", "test_server_stored"),  # the oldest stay
     (STORE_FILES, "ok = memcmp(sum, found, sizeof sum) == 0;", "ok = true;", "test_server_stored"),  # damage is served
     (STORE_FILES, "flock(f->lock, LOCK_EX | LOCK_NB) == 0", "flock(f->lock, LOCK_SH | LOCK_NB) == 0", "test_server_stored"),  # two servers on a folder
+    (RESPONSES_WRITE, "    w.s->queued = false;\n", "", "test_server_responses"),  # each piece is in progress anew
+    (RESPONSES_WRITE, "{.sequence = sequence};", "{.sequence = 0};", "test_server_responses"),  # a reader has had the last event
+    (RESPONSES_WRITE, "        close_item(&w, \"incomplete\");\n", "", "test_server_responses"),  # a cancelled one says nothing
+    (RESPONSES_WRITE, "r->request->items.len && !r->unkept", "r->request->items.len", "test_server_responses"),  # it says that it is stored
+    ("server/requests/follow.c", "            f->skip--;\n", "            f->skip = 0;\n", "test_background.py", "many_readers"),  # events come twice
+    ("server/endpoints/stored_responses.c", "        f->skip = num - 1;\n", "", "test_background.py", "killed_while"),  # a reader who comes back hears nothing
+    ("server/requests/completion_background.c", "memcmp(((struct completion *)x)->request.base.tenant, owner, SHA256_BYTES) == 0", "owner[0] + 1",
+            "test_background.py", "two_keys"),  # another key's
+    ("server/requests/completion.c", "exchange_step(&c->exchange, completion_waits(c), completion_keep, finish_stream);", "finish_stream(&c->exchange);",
+            "test_response_store.py", "restart"),  # a stream is kept nowhere
+    ("server/endpoints/routes.c", "!r->owned && ", "", "test_response_store.py", "admin_key"),  # an admin key has a key's responses
     # ---- /v1/responses
     (RESPONSES_INPUT, "if (rd->assistant && !fresh)", "if (rd->assistant)", "test_server_responses"),  # two messages become one
     (RESPONSES_INPUT, "    if (!text.len)\n", "    if (true)\n", "test_server_responses"),  # a summary stands beside the reasoning

@@ -302,6 +302,71 @@ TEST(logprobs_of_content) {
     json_decref(tools);
 }
 
+// In the background it is queued until its first piece; cancelled, it has what was written; ended with its server, its
+// last event has the next number.
+TEST(the_background_has_stages) {
+    static const char *const types[] = {"response.created",
+                                        "response.queued",
+                                        "response.in_progress",
+                                        "response.output_item.added",
+                                        "response.content_part.added",
+                                        "response.output_text.delta",
+                                        "response.output_text.delta",
+                                        "response.output_text.done",
+                                        "response.content_part.done",
+                                        "response.output_item.done",
+                                        "response.incomplete",
+                                        "response.failed"};
+    struct completion_request q = {.base.model = "m", .background = true};
+    buf_lit(&q.items, "[]"); // it is kept
+    struct response r = {.request = &q, .model = &model, .id = "resp_x", .num_choices = 1};
+    struct sse_queue out = {0};
+    struct piece piece = {.text = "ab", .len = 2};
+    struct buf body = {0};
+    openai_responses.begin(&r);
+    openai_responses.role(&out, &r, NULL);
+    openai_responses.piece(&out, &r, &piece, NULL);
+    openai_responses.piece(&out, &r, &piece, NULL);
+    openai_responses.snapshot(&body, &r, RESPONSE_RUNNING, NULL, NULL);
+    (openai_responses.fail)(&out, &r, NULL);
+    responses_ended(&body, &out.bytes);
+    json_t *events = events_of(&out), *event, *failed = json_loadb(body.data, body.len, 0, NULL);
+    size_t at;
+    assert_int_equal(json_array_size(events), sizeof types / sizeof *types);
+    json_array_foreach(events, at, event) {
+        assert_string_equal(string_of(event, "type"), types[at]);
+        assert_int_equal(json_integer_value(json_object_get(event, "sequence_number")), (json_int_t)at);
+    }
+    const json_t *first = json_object_get(json_array_get(events, 0), "response"),
+                 *cut = json_object_get(json_array_get(events, 10), "response"),
+                 *item = json_array_get(json_object_get(cut, "output"), 0);
+    assert_string_equal(string_of(first, "status"), "queued");
+    assert_true(json_is_true(json_object_get(first, "store")));
+    assert_string_equal(string_of(cut, "status"), "cancelled");
+    assert_string_equal(string_of(item, "status"), "incomplete");
+    assert_string_equal(string_of(json_array_get(json_object_get(item, "content"), 0), "text"), "abab");
+    assert_true(json_equal(failed, json_object_get(json_array_get(events, 11), "response")));
+    assert_string_equal(string_of(failed, "status"), "failed");
+    assert_string_equal(string_of(json_object_get(failed, "error"), "code"), "server_error");
+    r.unkept = true;
+    buf_clear(&body);
+    openai_responses.snapshot(&body, &r, RESPONSE_CANCELLED, NULL, NULL);
+    assert_non_null(strstr(buf_cstr(&body), "\"store\":false"));
+    r.unkept = false;
+    struct buf none = {0};
+    buf_clear(&body);
+    buf_lit(&body, "{}");
+    responses_ended(&body, &none); // a response that nobody streams
+    assert_int_equal(none.len, 0);
+    json_decref(events);
+    json_decref(failed);
+    openai_responses.end(&r);
+    buf_free(&r.head);
+    buf_free(&q.items);
+    buf_free(&body);
+    sse_free(&out);
+}
+
 // Against a list of what must be there: the newest that fit, of their owners.
 TEST(the_oldest_go_first) {
     enum { NUM = 40, ROOM = 8 };

@@ -17,6 +17,7 @@ import threading
 import openai
 import pytest
 
+import goldens
 from process import SANITIZED, Server, run
 from wire import check_error, wait_for
 
@@ -33,7 +34,7 @@ def folder(tmp_path):
 @pytest.fixture
 def keep(start, folder):
     """keep(*flags, size=, …): a server with the folder."""
-    return lambda *flags, size="4M", **options: start("--store", size, "--store-dir", folder, *flags, model="", **options)
+    return lambda *flags, size="4M", model="", **options: start("--store", size, "--store-dir", folder, *flags, model=model, **options)
 
 
 def ask(server, headers=(), **fields):
@@ -219,7 +220,7 @@ def stream_of(server, **fields):
 
 def test_a_file_too_large(keep, folder):
     """`ulimit -f` ends no server."""
-    server = keep(prepare=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (8000, 8000)))
+    server = keep(model=goldens.ROOT / "models/quire-tiny.gguf", prepare=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (8000, 8000)))
     large = {str(i): "x" * 500 for i in range(16)}
     check_unsaved(server, ask(server, metadata=large), 1)
     assert stream_of(server, metadata=large)["store"] is False

@@ -21,6 +21,7 @@ struct service_inside {
     struct scheduler *sched;
     struct kv_cache *kv;
     struct tiers *tiers; // NULL: there is no store
+    struct cache_log *log;
     const struct predictor *predictor;
     const struct pace *pace;
     const struct service_stats *stats;  // counters; what publish_stats() sets is that of the last step

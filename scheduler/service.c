@@ -5,6 +5,7 @@
 // the counts of what is live (atomic). All else belongs to the engine thread.
 #include "service.h"
 
+#include "cache_log.h"
 #include "clock.h"
 #include "drafting.h"
 #include "engine_view.h"
@@ -38,6 +39,7 @@ struct service {
     struct drafting drafting;
     struct step_observers observers;
     struct tiers *tiers; // NULL: there is no store
+    struct cache_log log;
     pthread_t thread;
     struct mailbox inbox;       // struct inbox_message
     struct mailbox outbox;      // struct service_event
@@ -195,6 +197,12 @@ static void take_ready(struct service *s) {
         record_ready(s->observers.record, r->id);
         sched_ready(s->sched, r);
     }
+}
+
+static void on_cache_change(void *arg, enum kv_change change, block_id id) {
+    struct service *s = arg;
+    tiers_note(s->tiers, change, id);
+    cache_log_note(&s->log, change, id);
 }
 
 static void wake_up(void *arg) { mailbox_wake(&((struct service *)arg)->inbox); }
@@ -393,7 +401,9 @@ static void *service_run(void *arg) {
 static void service_free(struct service *s) {
     for (struct service_event event; s->outbox.data && mailbox_take(&s->outbox, &event, 1) == 1;)
         free(event.vector);
+    engine_kv(s->engine)->watch = NULL;
     tiers_close(s->tiers, !atomic_load(&s->dead));
+    cache_log_free(&s->log);
     observers_close(&s->observers);
     sched_close(s->sched);
     mailbox_destroy(&s->inbox);
@@ -452,6 +462,10 @@ struct service *service_open(struct engine *engine, const struct service_config 
     if (engine_store(engine) && !s->tiers)
         goto fail;
     s->observers.inside.tiers = s->tiers;
+    s->observers.inside.log = &s->log;
+    s->log.kv = engine_kv(engine);
+    s->log.kv->watch = on_cache_change;
+    s->log.kv->watch_arg = s;
     engine_notify_masks(engine, wake_up, s);
     publish_stats(s);
     if (pthread_create(&s->thread, NULL, service_run, s) != 0) {

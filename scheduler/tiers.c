@@ -61,10 +61,9 @@ struct tiers {
 // ---- writing behind
 
 // A full queue forgets its oldest, which is also the first to be evicted.
-static void note_change(void *arg, enum kv_change change, block_id id) {
-    struct tiers *t = arg;
-    const struct kv_block *b = &t->kv->blocks[id];
-    if (change != KV_PUBLISHED || t->role == KV_CONSUMER || (t->private && !b->common))
+void tiers_note(struct tiers *t, enum kv_change change, block_id id) {
+    const struct kv_block *b = t ? &t->kv->blocks[id] : NULL;
+    if (!t || change != KV_PUBLISHED || t->role == KV_CONSUMER || (t->private && !b->common))
         return;
     if (t->num == t->queue_size) {
         t->first = (t->first + 1) % t->queue_size;
@@ -401,8 +400,6 @@ struct tiers *tiers_open(struct engine *engine, struct scheduler *sched, enum kv
         t->passages[i].transfer.tokens = t->names + i * size;
         t->passages[i].transfer.owner = &t->passages[i];
     }
-    kv->watch = note_change;
-    kv->watch_arg = t;
     kv_store_notify(store, notify, arg);
     return t;
 }
@@ -423,7 +420,6 @@ void tiers_close(struct tiers *t, bool sound) {
     if (!t)
         return;
     const int64_t end = clock_now_ns() + PATIENCE_NS; // pages that are not written by then are lost
-    t->kv->watch = NULL;
     kv_store_notify(t->store, NULL, NULL);
     while (t->fetches)
         end_fetch(t, t->fetches);

@@ -23,6 +23,8 @@ struct tiers *tiers_open(struct engine *engine, struct scheduler *sched, enum kv
 // happens.
 void tiers_close(struct tiers *t, bool sound);
 
+// As kv_watch.
+void tiers_note(struct tiers *t, enum kv_change change, block_id id);
 // Between two steps, and before the next is planned: takes what came, and goes on with what is under way.
 void tiers_pump(struct tiers *t);
 // Longest the engine thread may sleep before the next tiers_pump(), in ns; -1: no limit.

@@ -2,6 +2,7 @@
 
 #include "api/tokenize.h"
 #include "build_id.h"
+#include "cache_watch.h"
 #include "dialects/anthropic.h"
 #include "dialects/llama_completion.h"
 #include "dialects/ollama.h"
@@ -114,6 +115,7 @@ static const struct route routes[] = {
     {BELOW("/v1/engine/pages/", "{page}"), .gets = true, .exchange = &engine_look},
     {.path = "/v1/cache/explain", .exchange = &prompt_explanation},
     {BELOW("/v1/cache/explain/", "{id}"), .gets = true, .exchange = &past_explanation},
+    {.path = "/v1/cache/events", .gets = true, .exchange = &cache_watch},
     {.path = "/v1/estimate", .exchange = &prompt_estimate},
     {.path = "/lora-adapters", .get = get_loras},
     {.path = "/v1/load_lora_adapter", .admin = true, .reads_files = true, .job = lora_load_response},

@@ -68,6 +68,7 @@ struct app {
     struct exchange *exchanges;     // all, newest first
     int num_exchanges, num_streams; // all; those with requests at the engine
     int num_background;             // of these
+    int num_watchers;               // that are told of each turn of the engine
     size_t kept;                    // bytes of responses that are not written yet, of all exchanges
     struct exchange *flush_list;    // those with something to write after the events of this turn
     char ignored[IGNORED_SIZE];     // fields ignored since the last line that logged them

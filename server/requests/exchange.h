@@ -37,6 +37,7 @@ struct engine_request {
 struct exchange_kind {
     size_t size;      // of a struct that begins with struct exchange; comes zeroed
     bool submits;     // begin() submits requests: a line of the log and a span tell of it
+    bool watches;     // flush() comes after each turn of the engine
     bool reads_files; // read() is for the pool, however small the body is
     // Parses the body, and sets what `set by read()` says below; in the pool where the body is large. Touches its exchange
     // and the immutable model only, as all that is done in the pool.
@@ -116,6 +117,8 @@ struct exchange *exchange_new(struct app *app, struct http_request *request,
                               const struct exchange_kind *kind);
 void exchange_run(struct exchange *x); // begins its life; x may have ended
 void exchange_start(struct app *app, struct http_request *request, const struct exchange_kind *kind); // both
+// Asks its query of the engine once more; answered() and flush() follow. False: too many ask, or the engine is gone.
+bool exchange_ask(struct exchange *x);
 // Ends it with an error, unless it has ended: as the status where nothing has been sent, else in the stream.
 void exchange_fail(struct exchange *x, const struct api_error *e);
 void exchange_end_stream(struct exchange *x); // after the frames that are written

@@ -196,6 +196,8 @@ static void write_response(struct exchange *x) { // perhaps in the pool
 
 static void finish_exchange(struct exchange *x) { run_step(x, x->large, write_response, send_response); }
 
+static void flush_exchange(struct exchange *x);
+
 static void on_answer(struct service_query *query) {
     struct exchange *x = query->arg;
     x->held = false;
@@ -205,20 +207,25 @@ static void on_answer(struct service_query *query) {
     }
     if (x->kind->answered)
         x->kind->answered(x, NULL, NULL);
-    finish_exchange(x); // the caller lets libmicrohttpd run
+    if (x->streams)
+        flush_exchange(x);
+    else
+        finish_exchange(x); // the caller lets libmicrohttpd run
+}
+
+bool exchange_ask(struct exchange *x) {
+    x->query->done = on_answer;
+    x->query->arg = x;
+    x->held = x->app->service && service_ask(x->app->service, x->query) == STATUS_OK;
+    return x->held;
 }
 
 static bool ask_engine(struct exchange *x, struct api_error *e) {
-    x->query->done = on_answer;
-    x->query->arg = x;
-    x->held = service_ask(x->app->service, x->query) == STATUS_OK;
-    if (x->held)
+    if (exchange_ask(x))
         return true;
     e->retry_after = 1;
     return api_fail(e, 503, "overloaded", NULL, "Too many requests look at the engine.");
 }
-
-static void flush_exchange(struct exchange *x);
 
 static void begin_exchange(struct exchange *x) {
     struct api_error *e = &x->error;
@@ -385,6 +392,9 @@ void exchanges_take_events(struct app *app) {
                 take_event(r, &events[i]);
             free(events[i].vector);
         }
+    for (struct exchange *x = app->num_watchers ? app->exchanges : NULL; x; x = x->next)
+        if (x->kind->watches)
+            mark_flush(x);
     while (app->flush_list) {
         struct exchange *x = app->flush_list;
         app->flush_list = x->next_flush;

@@ -1,4 +1,5 @@
 // The engine view, without an engine: requests, owners and the prefix tree of a small scheduler.
+#include "cache_log.h"
 #include "inside.h"
 #include "scheduler_bench.h"
 
@@ -228,6 +229,74 @@ TEST(test_past) {
     assert_true(v.found && v.num_prompt == 14 && v.cached[0] == 0 && v.ending.why == KV_END_NEW);
     prompt_view_run(&unknown.query, &inside);
     assert_false(unknown.found);
+    bench_end(&b);
+}
+
+// ---- the cache's events
+
+static struct cache_log changes;
+
+static void note(void *arg, enum kv_change change, block_id id) { cache_log_note(arg, change, id); }
+
+// Asks until there is no more; returns how many blocks are known to be there.
+static int follow(struct cache_events *q, uint64_t *there, int *num_cleared) {
+    do {
+        cache_events_run(&q->query, &inside);
+        assert_true(!q->failed && q->num <= q->max);
+        *num_cleared += q->cleared;
+        if (q->cleared)
+            memset(there, 0, PAGES * sizeof *there);
+        for (int i = 0; i < q->num; i++) {
+            int at = 0, free_at = -1;
+            for (; at < PAGES && there[at] != q->events[i].hash; at++)
+                free_at = there[at] ? free_at : at;
+            if (q->events[i].removed && at < PAGES)
+                there[at] = 0;
+            else if (!q->events[i].removed && at == PAGES)
+                there[free_at] = q->events[i].hash;
+        }
+    } while (q->more);
+    int n = 0;
+    for (int i = 0; i < PAGES; i++)
+        n += there[i] != 0;
+    return n;
+}
+
+TEST(test_cache_events) {
+    struct bench b;
+    struct cache_event events[3];
+    token_id tokens[3 * BS];
+    struct cache_events q = {.events = events, .tokens = tokens, .max = 3};
+    uint64_t there[PAGES] = {0};
+    int cleared = 0;
+    bench_init(&b, PAGES, config_of(2, 64, 64));
+    changes = (struct cache_log){.kv = &b.kv};
+    b.kv.watch = note;
+    b.kv.watch_arg = &changes;
+    inside.kv = &b.kv;
+    inside.log = &changes;
+    for (uint64_t i = 1; i < 4000; i++) {
+        struct request *r = add(&b, i % 50 + 1, 4 * BS + 1, 1);
+        step(&b, 7);
+        request_free(r);
+        if (i == 3) { // pages that were there before it asked
+            assert_int_equal(follow(&q, there, &cleared), b.kv.num_cached[0]);
+            assert_true(cleared == 1 && q.root == kv_root(&b.kv, NULL, 0).lo);
+        } else if (i > 3 && i < 100) {
+            assert_int_equal(follow(&q, there, &cleared), b.kv.num_cached[0]);
+        }
+    }
+    assert_int_equal(cleared, 1);
+    assert_true(changes.num > 2 * CACHE_LOG_EVENTS); // it has not asked for long
+    assert_int_equal(follow(&q, there, &cleared), b.kv.num_cached[0]);
+    assert_int_equal(cleared, 2);
+    for (block_id id = 0; id < PAGES; id++) {
+        bool known = false;
+        for (int i = 0; i < PAGES; i++)
+            known |= b.kv.blocks[id].published && there[i] == b.kv.blocks[id].hash.lo;
+        assert_int_equal(known, b.kv.blocks[id].published);
+    }
+    cache_log_free(&changes);
     bench_end(&b);
 }
 

@@ -44,6 +44,7 @@ name=$(request /v1/models | sed 's/.*"data":\[{"id":"\([^"]*\)".*/\1/')
 call "/v1/models/$name"
 call /props
 call /slots
+call /info
 call /lora-adapters
 
 # A completion; two choices with log-probabilities; a stream, with its usage at the end.
@@ -56,6 +57,10 @@ call /v1/completions "${json[@]}" \
 
 # The same in llama-server's own form.
 call /completion "${json[@]}" '{"prompt": "Once upon a time", "n_predict": 8, "temperature": 0}'
+
+# And in that of Text Generation Inference.
+call /generate "${json[@]}" '{"inputs": "Once upon a time", "parameters": {"max_new_tokens": 8, "details": true}}'
+call /generate_stream "${json[@]}" '{"inputs": "Once upon a time", "parameters": {"max_new_tokens": 8}}'
 
 # Chat needs a chat template: the model file's own, or --chat-template NAME or FILE.
 call /v1/chat/completions "${json[@]}" \

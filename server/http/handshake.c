@@ -2,6 +2,10 @@
 
 #include "tls.h"
 
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+
 static void add(struct http_handshakes *h, struct http_conn *conn) {
     conn->shaking_prev = NULL;
     conn->shaking_next = h->active;
@@ -24,8 +28,12 @@ static void on_finished(void *connection) {
     const union MHD_ConnectionInfo *info =
         MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
     struct http_conn *conn = info ? info->socket_context : NULL;
-    if (conn)
-        conn->shaking = false;
+    if (!conn)
+        return;
+    conn->shaking = false;
+    // We have nothing to send, and a client with Nagle's algorithm holds its request back until this is acknowledged.
+    int one = 1;
+    setsockopt(conn->fd, IPPROTO_TCP, TCP_QUICKACK, &one, sizeof one);
 }
 
 bool conn_open_poll(struct http_conn *conn, uv_loop_t *loop) {

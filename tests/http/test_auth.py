@@ -54,7 +54,7 @@ def test_every_route_needs_the_key(guarded):
             if method != "HEAD":
                 if path.startswith("/v1/messages"):  # Anthropic's form
                     message = reply.json()["error"]["message"]
-                elif path.split("/")[1] == "api":  # Ollama's
+                elif path.split("/")[1] in ("api", "generate", "generate_stream", "info") or (method, path) == ("POST", "/"):  # Ollama's, TGI's
                     message = reply.json()["error"]
                 else:
                     message = check_error(reply, 401, code="invalid_api_key")["message"]

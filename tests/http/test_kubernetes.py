@@ -20,7 +20,7 @@ KUSTOMIZED = ["base", "overlays/cpu", "overlays/cuda", "overlays/tp"]
 PLAIN = sorted(p for p in FOLDER.rglob("*.yaml") if CHART not in p.parents)
 CHART_VALUES = [
     {},
-    {"model": "m.gguf", "tlsSecret": "quire-tls", "flags": ["--max-num-seqs=8", "--log-format=json"], "nodeSelector": {"disk": "ssd"}},
+    {"model": "m.gguf", "flags": ["--max-num-seqs=8", "--log-format=json"], "nodeSelector": {"disk": "ssd"}},
     {"autoscale": {"max": 6}, "tolerations": [{"key": "x", "operator": "Exists"}], "drainTimeout": 20},
 ]
 
@@ -230,7 +230,7 @@ def test_flags_are_flags():
     for name, _, _, words in seen:
         assert set(flags_of(words)) <= known, (name, set(flags_of(words)) - known)
         # Their values, too: what is wrong then is the model's file alone.
-        mine = [re.sub(r"^/(models|mnt)\S*|^\{\{.*", "/none.gguf", w) for w in words if not re.match(r"--(device|tls|served)", w)]
+        mine = [re.sub(r"^/(models|mnt)\S*|^\{\{.*", "/none.gguf", w) for w in words if not re.match(r"--(device|served)", w)]
         if "/none.gguf" not in mine:
             mine.insert(0, "/none.gguf")
         got = run("serve", *mine, "--port=0", env={"QUIRE_API_KEY": "k"})
@@ -247,7 +247,6 @@ def test_ports_and_paths(tiny):
             if kind in c:
                 get = c[kind]["httpGet"]
                 assert get["port"] in ports or get["port"] in ports.values(), (name, kind)
-                assert (get.get("scheme", "HTTP") == "HTTPS") == ("tls-cert" in flags_of(words)), name
                 probes.add(get["path"])
         assert c["livenessProbe"]["httpGet"]["path"] == "/livez", f"{name}: one that drains or loads is not restarted"
     assert probes == {"/livez", "/readyz", "/health"}
@@ -276,8 +275,8 @@ def test_environment():
 def test_time_to_drain():
     for name, pod, c, words in servers():
         if "terminationGracePeriodSeconds" in pod:
-            stop = c.get("lifecycle", {}).get("preStop", {}).get("exec", {}).get("command", ["sleep", "0"])
-            needs = int(stop[1]) + float(flags_of(words)["drain-timeout"]) + 4
+            stop = c.get("lifecycle", {}).get("preStop", {"sleep": {"seconds": 0}})
+            needs = stop["sleep"]["seconds"] + float(flags_of(words)["drain-timeout"]) + 4
             assert needs < pod["terminationGracePeriodSeconds"], name
 
 

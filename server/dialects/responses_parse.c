@@ -350,7 +350,7 @@ static bool read_body(struct completion_request *r, const struct served_model *m
     memcpy(tenant, r->base.tenant, sizeof tenant);
     *r = openai_defaults(m);
     if (!root || !fields_refuse(root, &api.names, e) || !check_store(m, root, &keep, e) ||
-        !check_background(m, root, keep, &background, e))
+        (!compacts && !check_background(m, root, keep, &background, e)))
         return false;
     json_t *items = read_items(m, tenant, root, &first, e), *users = compacts ? responses_users(items) : NULL;
     if (items && compacts && !responses_ask_summary(root, items, e)) {

@@ -76,6 +76,8 @@ static bool begin_stream(struct stored_response *s, struct exchange *made, struc
     if (!events->len)
         return api_fail(e, 400, "unsupported_parameter", "stream",
                         "Only responses made with 'background' and 'stream' are streamed again.");
+    if (!made && !exchange_keep(&f->exchange, events->len))
+        return false;
     if (made)
         f->source = background_hold(made->background);
     f->skip = after + 1;

@@ -95,7 +95,8 @@ const char *app_group_error(const struct app *app);
 void app_stats(struct app *app, struct service_stats *stats); // zeros while loading
 // The key that a request presents; NULL: none. Borrowed from the head.
 const char *app_key(const struct http_head *head);
-// Names the sender of a request: a hash of its key, or zeros where there can be one key at most.
+// Names the sender of a request: a hash of its key, or zeros where there can be one key at most, also of a later start that
+// has the same responses.
 void app_tenant(const struct app *app, const struct http_head *head, uint8_t out[SHA256_BYTES]);
 // The client of the pool: the key where there are several, else the address.
 struct work_client app_client(const struct app *app, const struct http_request *request);

@@ -39,8 +39,11 @@ struct background *background_hold(struct background *b) {
 void background_release(struct background *b) {
     if (!b || --b->references > 0)
         return;
-    for (size_t i = 0; i < sizeof b->strings / sizeof *b->strings; i++)
+    for (size_t i = 0; i < sizeof b->strings / sizeof *b->strings; i++) {
+        if (b->strings[i]) // a key, perhaps
+            explicit_bzero(b->strings[i], strlen(b->strings[i]));
         free(b->strings[i]);
+    }
     buf_free(&b->request.headers);
     sse_free(&b->request.out);
     free(b);

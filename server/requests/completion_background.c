@@ -89,13 +89,14 @@ struct exchange *completion_find(const struct app *app, const uint8_t owner[SHA2
 
 void completion_snapshot(const struct exchange *x, struct buf *body) {
     const struct completion *c = (const struct completion *)x;
-    struct response r = c->response;
+    // The pool may write the others, and the state.
+    const struct response held = {
+        .request = &c->request, .model = c->response.model, .head = c->response.head};
     enum response_stage stage = x->state == EXCHANGE_ENDED  ? c->stage
                                 : x->requests[0].num_tokens ? RESPONSE_RUNNING
                                                             : RESPONSE_QUEUED;
-    if (x->held) // the pool has the state
-        r.state = NULL;
     if (x->held && stage == RESPONSE_ENDED)
         stage = RESPONSE_RUNNING;
-    c->dialect->snapshot(body, &r, stage, NULL, stage == RESPONSE_FAILED ? &x->error : NULL);
+    c->dialect->snapshot(body, x->held ? &held : &c->response, stage, NULL,
+                         stage == RESPONSE_FAILED ? &x->error : NULL);
 }

@@ -239,6 +239,8 @@ def test_refused(start, tiny):
     check_error(server.post("/v1/chat/completions", {"messages": [], "background": True}), 400, "background")
     one = Follower(server, "POST", PATH, {"input": "Hello", "background": True, "stream": True}).upto(0)[0]["response"]["id"]
     ended(server, one)
+    assert server.post(f"{PATH}/compact", {"input": "Hello", "background": True}).status == 200  # it has none
+    assert server.call("HEAD", f"{PATH}/{one}?stream=true").status == 200 == server.call("HEAD", f"{PATH}/{one}").status
     for bad in ("x", "-1", "", "1.5", "99999999999999999999"):
         check_error(server.get(f"{PATH}/{one}?stream=true&starting_after={bad}"), 400, "starting_after")
 

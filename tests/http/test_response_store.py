@@ -90,6 +90,20 @@ def test_restart(keep, folder, how):
     assert metrics.value("quire:stored_responses") == 3 and metrics.value("quire:unsaved_responses_total") == 0
 
 
+def test_another_key_after_a_restart(keep):
+    """Also where the server has one key at a time."""
+    server = keep("--api-key", "first", key="first")
+    one = ask(server)
+    server.stop()
+    server = keep("--api-key", "second", key="second")
+    check_error(server.get(f"{PATH}/{one['id']}"), 404)
+    server.stop()
+    server = keep()  # without keys it knows nobody
+    check_error(server.get(f"{PATH}/{one['id']}", headers={"Authorization": "Bearer first"}), 404)
+    server.stop()
+    assert keep("--api-key", "first", key="first").get(f"{PATH}/{one['id']}").json() == one
+
+
 def test_modes_and_secrets(keep, folder):
     old = os.umask(0)
     try:

@@ -12,12 +12,12 @@ if ! command -v clang >/dev/null; then
     echo "fuzz: clang is missing (apt install clang libclang-rt-14-dev)" >&2
     exit 1
 fi
-[ $# -gt 0 ] || set -- gguf folder adapter tokenizer bpe pieces detok chat regex grammar schema
+[ $# -gt 0 ] || set -- gguf folder adapter tokenizer bpe pieces detok chat regex grammar schema kv_store
 cd "$root"
 for name in "$@"; do
     clang -std=gnu17 -D_GNU_SOURCE -g -O1 -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all \
         -Ibase -Iinclude -Ilib -Iengine -DQUIRE_HAVE_PCRE2 $(pkg-config --cflags libpcre2-8 libutf8proc) "tests/fuzz/fuzz_$name.c" \
-        engine/models/*.c engine/models/hf/*.c engine/text/*.c lib/*/*.c lib/grammar/*/*.c base/*.c -pthread -lm $(pkg-config --libs libpcre2-8 libutf8proc) \
+        engine/kv_*.c engine/store/*.c engine/models/*.c engine/models/hf/*.c engine/text/*.c lib/*/*.c lib/grammar/*/*.c base/*.c -pthread -lm $(pkg-config --libs libpcre2-8 libutf8proc) \
         -o "$out/fuzz_$name"
     mkdir -p "$out/corpus_$name"
     if [ "$name" = gguf ]; then # small real files to begin with

@@ -153,6 +153,14 @@ static void draw(struct screen *s, const json_t *e) {
             queries ? 100 * (double)integer(totals, "prefix_hits") / (double)queries : 0,
             (long long)integer(totals, "preemptions"));
     end_line(s);
+    const json_t *store = json_object_get(e, "store");
+    if (json_is_object(store)) {
+        buf_fmt(&s->line, "store %s: %lld of %lld MiB  read %lld  written %lld  prompt tokens from it %lld",
+                string(store, "where"), (long long)(integer(store, "bytes") >> 20),
+                (long long)(integer(store, "max_bytes") >> 20), (long long)integer(store, "reads"),
+                (long long)integer(store, "writes"), (long long)integer(store, "hit_tokens"));
+        end_line(s);
+    }
     draw_pool(s, pages);
     end_line(s);
     buf_fmt(&s->line, "%-20s %-9s %8s %8s %8s %8s %8s %7s", "request", "state", "age s", "prompt", "cached",

@@ -346,6 +346,22 @@ static void write_head(const struct look *l, struct buf *b) {
             (unsigned long long)s->evictions);
 }
 
+// The store behind the cache.
+static void write_store(const struct service_stats *s, struct buf *b) {
+    const struct kv_store_stats *d = &s->store;
+    if (!d->where) {
+        buf_lit(b, ",\"store\":null");
+        return;
+    }
+    buf_fmt(
+        b,
+        ",\"store\":{\"where\":\"%s\",\"pages\":%lld,\"bytes\":%lld,\"max_bytes\":%lld,\"hit_tokens\":%llu,"
+        "\"reads\":%llu,\"writes\":%llu,\"corrupt\":%llu,\"failed\":%llu}",
+        d->where, (long long)d->pages, (long long)d->bytes, (long long)d->max_bytes,
+        (unsigned long long)s->tiers.hit_tokens, (unsigned long long)d->reads, (unsigned long long)d->writes,
+        (unsigned long long)d->corrupt, (unsigned long long)d->failed);
+}
+
 static bool write_look(struct exchange *x, struct buf *b, struct api_error *e) {
     const struct look *l = (struct look *)x;
     bool ok = true;
@@ -353,6 +369,7 @@ static bool write_look(struct exchange *x, struct buf *b, struct api_error *e) {
         ok = write_page(l, b);
     } else {
         write_head(l, b);
+        write_store(&l->view.stats, b);
         write_requests(l, b);
         write_steps(&l->view, b);
         if (l->show)

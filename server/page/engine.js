@@ -62,6 +62,11 @@ function showFigures(n) {
     ["Evictions", whole(t.evictions)], ["Pages active", whole(of("active"))], ["Pages cached", whole(of("cached"))], ["Pages free", whole(view.free_pages)],
     ["Weights", m ? bytes(m.weight_bytes) : "–"], ["Cache", m ? bytes(m.cache_bytes) : "–"], ["Uptime", seconds(view.uptime_s)],
   ];
+  const d = view.store; // the tier behind the cache; null: there is none
+  if (d) {
+    const kept = d.max_bytes ? `${bytes(d.bytes)} of ${bytes(d.max_bytes)}` : `${whole(d.writes)} blocks written`;
+    figures.push([`Store: ${d.where}`, kept], ["From the store", whole(d.hit_tokens), "prompt tokens"]);
+  }
   byId("figures").replaceChildren(...figures.map(([name, value, unit, big]) =>
     el("div", { className: big ? "big" : "" }, el("dt", { textContent: name }),
       el("dd", {}, String(value), unit ? el("small", { textContent: " " + unit }) : null))));

@@ -2,6 +2,7 @@
 
 import pytest
 
+from process import run
 from wire import check_error, wait_for
 
 TEXT = "Once upon a time a small dragon lived on a hill, and every day it looked at the sea. " * 4
@@ -39,11 +40,15 @@ def test_explained(start, tmp_path):
     assert value("vllm:prompt_tokens_by_source_total", source="external_kv_transfer") == whole
     assert value("vllm:prompt_tokens_by_source_total", source="local_cache_hit") == 0
     assert explain(server)["store"] == {"where": "disk", "cached_tokens": whole, "age_s": None}
+    seen = server.get("/v1/engine").json()["store"]
+    assert seen["where"] == "disk" and seen["hit_tokens"] == whole and 0 < seen["bytes"] <= seen["max_bytes"] == 10 << 30
+    top = run("top", "--once", server.url).stdout
+    assert f"prompt tokens from it {whole}" in top and "store disk" in top
 
 
 def test_without(start):
     server = start()
-    assert explain(server)["store"] is None and "kv_store" not in server.get("/metrics").body.decode()
+    assert server.get("/v1/engine").json()["store"] is None and explain(server)["store"] is None and "kv_store" not in server.get("/metrics").body.decode()
 
 
 @pytest.mark.parametrize("path, fields", [

@@ -236,7 +236,7 @@ static int open_regular(const char *path, int flags) {
 }
 
 // Opens the files of a segment; where `make`, new ones. NULL: they are not there, or another format.
-static struct page_segment *open_segment(struct segment_store *s, uint64_t number, bool make, bool *empty) {
+static struct page_segment *open_segment(struct segment_store *s, uint64_t number, bool make) {
     char path[4096];
     struct page_segment *seg = calloc(1, sizeof *seg);
     struct index_head head = {.block_size = (uint32_t)s->block_size, .page_bytes = s->page_bytes}, found;
@@ -255,8 +255,6 @@ static struct page_segment *open_segment(struct segment_store *s, uint64_t numbe
         good = write_all(seg->index, &head, sizeof head, 0);
     else if (good)
         good = read_all(seg->index, &found, sizeof found, 0) && memcmp(&head, &found, sizeof head) == 0;
-    if (empty)
-        *empty = seg->index >= 0 && !good && lseek(seg->index, 0, SEEK_END) < (off_t)sizeof head;
     if (good)
         return seg;
     int error = errno;
@@ -505,16 +503,14 @@ void segments_refresh(struct segment_store *s) {
     }
     for (struct dirent *e; d && (e = readdir(d));) {
         uint64_t number;
-        bool empty = false;
         if (!file_number(e->d_name, "index", &number) || find_segment(s, number))
             continue;
-        struct page_segment *seg = open_segment(s, number, false, &empty);
+        struct page_segment *seg =
+            open_segment(s, number, false); // NULL: a process was killed before its head was there
         if (seg) {
             pthread_mutex_lock(&s->lock);
             add_segment(s, seg);
             pthread_mutex_unlock(&s->lock);
-        } else if (s->writer && empty) { // killed before its head was there
-            remove_files(s->place, number);
         }
     }
     for (struct page_segment *seg = s->first, *next; seg; seg = next) {
@@ -542,7 +538,7 @@ static enum status io_failed(const struct segment_store *s, struct err *err, con
 
 static enum status begin_segment(struct segment_store *s, struct err *err) {
     const uint64_t number = next_number(s);
-    struct page_segment *seg = open_segment(s, number, true, NULL);
+    struct page_segment *seg = open_segment(s, number, true);
     if (!seg)
         return io_failed(s, err, "begin a segment");
     pthread_mutex_lock(&s->lock);

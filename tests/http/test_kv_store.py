@@ -159,7 +159,7 @@ def test_chat(start, tmp_path):
 
 
 def test_evicted(start, tmp_path):
-    """What the cache let go comes back, whether all of a prompt is gone or its end."""
+    """Blocks that the cache let go come back, whether all of a prompt is gone or its end."""
     server = start("--kv-store", tmp_path, "--num-kv-blocks", 30)
     prompts = [prompt_of(i, 200) for i in range(5)]
     first = [ask(server, p) for p in prompts]

@@ -318,7 +318,6 @@ ROWS = [
     (SEGMENTS, "    at->used |= has;", "", "test_kv_store"),  # nobody is in use
     (SEGMENTS, "at->dead |= same && st != STATUS_OK;", "", "test_kv_store"),  # damage is read again and again
     (SEGMENTS, "int end = both < MAX_PAGES ? (int)both", "int end = both < MAX_PAGES ? (int)whole", "test_kv_store"),  # records without pages
-    (SEGMENTS, "remove_files(s->place, number);\n        }\n    }\n    for", "(void)number;\n        }\n    }\n    for", "test_kv_store"),  # a segment without a head stops writing
     (SEGMENTS, "flock(s->lock_file, LOCK_EX | LOCK_NB) == 0", "true", "test_kv_store"),  # two write
     (STORE, "more = n > 0 || !s->closing;", "more = !s->closing;", "test_kv_store"),  # what was posted is lost at the end
     (SEGMENTS, "const uint64_t number = next_number(s);", "const uint64_t number = s->last ? s->last->number + 1 : 1;", "test_kv_store"),  # a file without its other stops writing

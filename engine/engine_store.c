@@ -31,7 +31,8 @@ static void write_identity(struct buf *b, const struct store_of *of, const char 
         buf_fmt(b, "rope %d: %s factors\n", i,
                 m->ropes[i].long_factors && m->ropes[i].freq_factors == m->ropes[i].long_factors ? "long"
                                                                                                  : "its");
-    buf_fmt(b, "variant %s\n", of->config->variant ? of->config->variant : "any");
+    buf_fmt(b, "variant %s, dtype %s%s\n", of->config->variant ? of->config->variant : "any",
+            of->config->dtype ? of->config->dtype : "auto", of->config->exact ? ", exact" : "");
 }
 
 enum status store_open(const struct store_of *of, struct kv_store **store, struct err *err) {

@@ -49,8 +49,8 @@ enum status store_open(const struct store_of *of, struct kv_store **store, struc
             "already, and --kv-cache-memory gives it more");
     if (!of->config->prefix_caching)
         return err_set(err, STATUS_INVALID,
-                       "--kv-store keeps the prefix cache, which --no-enable-prefix-caching "
-                       "turns off");
+                       "--kv-store keeps the prefix cache, which an encoder does not have and "
+                       "--no-enable-prefix-caching turns off");
     double began = clock_now_s();
     if (model_hash_file(of->file, hash, err) != STATUS_OK)
         return err->code;

@@ -11,7 +11,7 @@ import time
 import pytest
 
 import goldens
-from process import BINARY, SANITIZED, Server, run
+from process import BINARY, Server, run
 from test_lora import write_adapter
 from wire import outcome, wait_for
 

@@ -49,7 +49,8 @@ cd source
 sed -i 's/^MHD_queue_response (/MHD_queue_response_inside (/' src/microhttpd/connection.c
 run ./configure --host="$triplet" --prefix=/usr --libdir="/usr/lib/$triplet" --disable-shared --with-pic --disable-https --disable-curl \
     --disable-doc --disable-examples --disable-postprocessor --disable-dauth --disable-bauth \
-    CC="$triplet-gcc --sysroot=$root -B$root/usr/lib/$triplet" CFLAGS="-O2 -fstack-protector-strong -D_FORTIFY_SOURCE=2 -ffile-prefix-map=$work=."
+    CC="$triplet-gcc --sysroot=$root -B$root/usr/lib/$triplet -isystem $root/usr/include/$triplet -isystem $root/usr/include" \
+    CFLAGS="-O2 -fstack-protector-strong -D_FORTIFY_SOURCE=2 -ffile-prefix-map=$work=."
 run make -C src/include install DESTDIR="$root"
 run make -C src/microhttpd install DESTDIR="$root"
 run make install-pkgconfigDATA DESTDIR="$root"

@@ -116,9 +116,10 @@ static void end_copies(struct tiers *t) {
     for (struct passage *p = t->passages; p < t->passages + t->num_passages; p++) {
         bool copied = p->copying;
         p->copying = false;
-        if (copied && p->transfer.kind == KV_WRITE)
+        if (copied && p->transfer.kind == KV_WRITE) {
+            engine_host_clear(t->engine, page_of(t, p), p->transfer.group);
             kv_store_post(t->store, &p->transfer);
-        else if (copied)
+        } else if (copied)
             end_passage(t, p);
     }
 }

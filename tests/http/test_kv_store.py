@@ -372,6 +372,25 @@ def test_private(start, tmp_path):
     assert pages_in(tmp_path / "kv") == 6
 
 
+@pytest.mark.parametrize("family", ["qwen35", "granitehybrid", "gemma3"])
+@pytest.mark.parametrize("cells", ["auto", "int8"])
+def test_private_leavings(start, tmp_path, family, cells):
+    """Pages that others had before have none of their bytes in DIR."""
+    model = MODELS / f"{family}.gguf"
+    if not model.exists():
+        pytest.skip(f"no {model}: it is made by the tests' build")
+    found = []
+    for before in (0, 24):
+        folder = tmp_path / str(before)
+        server = start("--kv-store", folder, "--kv-store-private", "--kv-cache-dtype", cells, "--max-model-len", 128, "--block-size", 16, "--num-kv-blocks", 70, model=model)
+        for k in range(before):
+            ask(server, [5 + (k * 7 + i * i * (k + 2)) % 50 for i in range(100)], ignore_eos=True, cache_salt="mine")
+        ask(server, [5 + i * i % 50 for i in range(100)], ignore_eos=True)
+        server.stop()
+        found.append(b"".join(open(path, "rb").read() for path, _ in sorted(files_in(folder)) if path.endswith(".pages")))
+    assert found[0] == found[1] != b""
+
+
 def test_two_servers(start, tmp_path):
     """The second reads what the first writes, and writes when that is gone."""
     first, second = start("--kv-store", tmp_path), start("--kv-store", tmp_path)

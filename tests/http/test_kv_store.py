@@ -221,13 +221,16 @@ def test_killed_under_load(start, model, tmp_path, kills):
         threads = [threading.Thread(target=client, args=(server, rng.choices(range(24), k=1000))) for _ in range(4)]
         for t in threads:
             t.start()
-        time.sleep(rng.random() * 0.6)  # the moment of the kill
+        before = done[0]
+        if rng.random() < 0.7:
+            wait_for("an answer", lambda before=before: done[0] > before)
+        time.sleep(rng.random() * 0.4)  # the moment of the kill
         server.kill()
         for t in threads:
             t.join()
         assert bytes_in(tmp_path) <= 80 * PAGE
     assert not wrong, wrong[:3]
-    assert done[0] > kills and hits[0] > 0
+    assert done[0] > kills / 2 and hits[0] > 0
     print(f"{kills} kills, {done[0]} answers, {hits[0]} with hits; starts of {min(starts):.2f} to {max(starts):.2f} s")
     server = start("--kv-store", tmp_path)
     assert all(ask(server, p, max_tokens=6)[1] == w for p, w in zip(prompts, want))

@@ -386,6 +386,8 @@ struct backend_ops {
     void (*kv_copy)(struct device *dev, const struct kv_move *moves, int num_moves);
     // A page of the host's pool, kv_block_bytes() of it, in the device's own layout. NULL as a function: the device keeps no store.
     void *(*kv_host_page)(struct device *dev, int32_t page);
+    // Zeroes those bytes of it that layers of the group do not write. NULL: they stay as they are.
+    void (*kv_host_clear)(struct device *dev, int32_t page, int group);
     // Whether kv_copy() outside of steps has ended well, without waiting. Until then there is no other. NULL: it ends at once.
     bool (*kv_copied)(struct device *dev);
 };

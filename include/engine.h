@@ -129,7 +129,7 @@ void engine_kv_copy(struct engine *e, const struct kv_move *moves, int num_moves
 bool engine_kv_copied(struct engine *e);
 // The bytes of a page in host memory. Engine thread; when copies from and to it have ended any.
 void *engine_host_page(struct engine *e, int32_t page);
-// Zeroes those bytes of it that no layer of the group writes, on a CPU: they are of whoever had the page before. Engine thread.
+// Zeroes those bytes of it that no layer of the group writes: they are of whoever had the page before. Engine thread.
 void engine_host_clear(struct engine *e, int32_t page, int group);
 // The engine of draft_path or of the MTP layer, NULL: none. Its cache has as many pages of as many tokens as this one's, within the same
 // budget, so that it holds what this one holds. The engine thread's, as the kv_cache; it may be launched while no step

@@ -527,32 +527,9 @@ void *ranks_host_page(struct ranks *r, int32_t page) {
     return r->ops->kv_host_page(r->rank[0].dev, page);
 }
 
-// A group of states, or of fewer layers than a page has places for, leaves the end of each part (kernels/cpu/kv.h).
-void ranks_host_clear(struct ranks *r, const struct model_config *m, int block_size, int32_t page,
-                      int group) {
-    struct device_info info;
-    if (r->ops != &backend_cpu)
-        return;
-    ranks_info(r, &info);
-    char *at = ranks_host_page(r, page);
-    const size_t all = ranks_kv_block_bytes(r), vectors = (size_t)attn_kv_vectors(&m->attn[0]);
-    const size_t scales = // of a place
-        info.kv_dtype == DTYPE_I8 ? vectors * (size_t)(model_kv_heads(m) * block_size) * sizeof(float) : 0;
-    const size_t elems = vectors * (size_t)block_size * dtype_row_bytes(info.kv_dtype, model_kv_size(m));
-    const size_t end = all - scales * (size_t)m->kv_layers;
-    size_t used = 0, places = 0;
-    if (m->groups[group].kind == KV_STATE)
-        used = (size_t)m->groups[group].num_layers * (size_t)model_state_size(m) * sizeof(float);
-    for (int i = 0; i < m->num_layers && m->groups[group].kind != KV_STATE; i++) {
-        const struct attn_spec *a = model_attn(m, i);
-        const size_t behind =
-            a && m->layers[i].kv_group == group ? (size_t)(m->layers[i].kv_layer + attn_kv_places(a)) : 0;
-        places = behind > places ? behind : places;
-        used = places * elems;
-    }
-    CHECK(used <= end);
-    memset(at + used, 0, end - used);
-    memset(at + end + places * scales, 0, all - end - places * scales);
+void ranks_host_clear(struct ranks *r, int32_t page, int group) {
+    if (r->ops->kv_host_clear)
+        r->ops->kv_host_clear(r->rank[0].dev, page, group);
 }
 
 bool ranks_kv_copied(struct ranks *r) { return !r->ops->kv_copied || r->ops->kv_copied(r->rank[0].dev); }

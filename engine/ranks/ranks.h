@@ -62,8 +62,7 @@ size_t ranks_workspace_of(struct ranks *r, int rank, const struct step_limits *l
 void ranks_kv_copy(struct ranks *r, const struct kv_move *moves, int num_moves);
 void *ranks_host_page(struct ranks *r, int32_t page);
 bool ranks_kv_copied(struct ranks *r);
-// As engine_host_clear().
-void ranks_host_clear(struct ranks *r, const struct model_config *m, int block_size, int32_t page, int group);
+void ranks_host_clear(struct ranks *r, int32_t page, int group);
 
 // Runs one step on all ranks. With stages it returns when rank 0 has done its part, and others are at theirs
 // while the next step is launched. At most PLAN_MAX_DEPTH may be launched and not synced. The step's arrays

@@ -877,4 +877,5 @@ const struct backend_ops backend_cpu = {
     .sync = cpu_sync,
     .kv_copy = cpu_kv_copy,
     .kv_host_page = cpu_kv_host_page,
+    .kv_host_clear = cpu_kv_host_clear,
 };

@@ -64,3 +64,25 @@ void *cpu_kv_host_page(struct device *dev, int32_t page) {
     CHECK(page >= 0 && page < dev->limits.num_host_pages);
     return page_in(dev, KV_HOST, page);
 }
+
+// A group of states, or of fewer layers than a page has places for, leaves the end of a page and of its scales.
+void cpu_kv_host_clear(struct device *dev, int32_t page, int group) {
+    const struct model_config *m = &dev->model;
+    const size_t half = kv_half_elems(dev) * kv_elem_bytes(dev), end = kv_page_bytes(dev);
+    const size_t scales =
+        dev->kv_dtype == DTYPE_I8 ? kv_page_scales(dev) / (size_t)m->kv_layers : 0; // of a place
+    char *at = cpu_kv_host_page(dev, page);
+    size_t places = 0;
+    for (int i = 0; i < m->num_layers && m->groups[group].kind != KV_STATE; i++) {
+        const struct attn_spec *a = model_attn(m, i);
+        const bool own = a && m->layers[i].kv_group == group;
+        const size_t behind = own ? (size_t)(m->layers[i].kv_layer + attn_kv_places(a)) : 0;
+        places = behind > places ? behind : places;
+    }
+    const size_t used = m->groups[group].kind == KV_STATE ? (size_t)m->groups[group].num_layers *
+                                                                (size_t)model_state_size(m) * sizeof(float)
+                                                          : places * kv_vectors(dev) * half;
+    memset(at + used, 0, end - used);
+    memset(at + end + places * scales * sizeof(float), 0,
+           ((size_t)m->kv_layers - places) * scales * sizeof(float));
+}

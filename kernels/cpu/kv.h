@@ -111,3 +111,4 @@ void cpu_kv_write(struct device *dev, const struct layer *layer, int64_t slot, c
                   const float *value);
 void cpu_kv_copy(struct device *dev, const struct kv_move *moves, int num_moves);
 void *cpu_kv_host_page(struct device *dev, int32_t page);
+void cpu_kv_host_clear(struct device *dev, int32_t page, int group);

@@ -8,6 +8,7 @@
 set -euo pipefail
 deb=$(realpath "$1")
 root=$(mktemp -d)
+chmod 755 "$root" # it is /, also for those who are not root
 leader=
 finish() {
     [ -z "$leader" ] || kill -KILL "$leader" 2>/dev/null || true
@@ -27,7 +28,7 @@ inside() { nsenter -t "$leader" -m -p -n -u -i "$@"; }
 property() { inside systemctl show quire -p "$1" --value; }
 until leader=$(pgrep -P "$nspawn" -x systemd) && [ "$(property ActiveState)" = active ]; do
     kill -0 "$nspawn"
-    [ "$((n = ${n:-0} + 1))" -lt 600 ] || { echo "boot.sh: the service did not start"; tail "$root.log"; exit 1; }
+    [ "$((n = ${n:-0} + 1))" -lt 600 ] || { echo "boot.sh: the service did not start"; inside journalctl --no-pager -u quire | tail; exit 1; }
     sleep 0.1
 done
 echo "ready $((($(property ActiveEnterTimestampMonotonic) - $(property InactiveExitTimestampMonotonic)) / 1000)) ms after systemd started it"
@@ -35,7 +36,7 @@ inside quire health http://127.0.0.1:8000
 inside systemctl reload quire
 [ "$(property ActiveState) $(property NRestarts)" = "active 0" ] || { echo "boot.sh: a reload ended it"; exit 1; }
 first=$(property MainPID)
-inside systemctl kill -s KILL quire
+inside systemctl kill -s KILL quire 2>/dev/null
 until [ "$(property NRestarts)" = 1 ] && [ "$(property ActiveState)" = active ]; do sleep 0.2; done
 [ "$(property MainPID)" != "$first" ]
 inside quire health http://127.0.0.1:8000

@@ -33,7 +33,7 @@ static const struct arch_experts
 static const struct arch archs[] = {
     // Llama 1 to 3.2, Mistral, Mixtral
     {"llama", FFN_BIASES, .rope_interleaved = true, .qkv_bias = OPTIONAL, .out_bias = OPTIONAL,
-     .window_every_layer = true, .experts = &chosen, .may = LIST(H_TOP_K)},
+     .window_every_layer = true, .experts = &chosen, .may = LIST(H_TOP_K, H_NEXTN)},
     // Qwen2, Qwen2.5
     {"qwen2", .qkv_bias = ALWAYS, .may = LIST(H_ROPE_SECTIONS)},
     {"qwen2vl", .qkv_bias = ALWAYS, .may = LIST(H_ROPE_SECTIONS)}, // Qwen2-VL, Qwen2.5-VL

@@ -6,6 +6,7 @@
 
 #ifndef QUIRE_GOLDEN_MODELS
 #define QUIRE_GOLDEN_MODELS "" // no Python when the build was configured
+#define QUIRE_TINY_MTP ""
 #endif
 
 static const char *golden_model(const char *name) {
@@ -93,6 +94,14 @@ TEST(test_mtp_the_same_bits) {
     run_mtp(agreeing, "agrees", runs, 1, 0.3);
     device = "cpu";
     unlink(agreeing);
+}
+
+// Of the embedded model, trained (models/train/mtp.py): it knows some of what comes even where prompts are no text.
+TEST(test_mtp_trained) {
+    static const struct run together = {"together", 200, 40, 0, 0, 0, false};
+    if (access(QUIRE_TINY_MTP, R_OK) != 0)
+        skip();
+    run_mtp(QUIRE_TINY_MTP, "trained", &together, 1, 0.08);
 }
 
 // It samples by the request's own random numbers.

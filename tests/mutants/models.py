@@ -49,6 +49,7 @@ PEFT = "engine/models/hf/peft.c"
 ROWS = [
     (CPU, "hidden_at = dev->model.mtp_hidden_first ? 0 : D;", "hidden_at = dev->model.mtp_hidden_first ? D : 0;", "test_json_mtp"),  # columns of the other half
     (WEIGHTS, "bias, layer + c->mtp_layer, name);", "bias, layer, name);", "test_json_mtp"),  # an MTP layer of the first layer's weights
+    (ARCHS, ".may = LIST(H_TOP_K, H_NEXTN)},", ".may = LIST(H_TOP_K)},", "test_mtp"),  # quire-tiny with its MTP layer is refused
     ("engine/batch.c", "r->second_text > 0 && position >= r->second_text", "false", "test_batch"),  # pairs of texts as one
     # ---- kernels ---------------------------------------------------------------------------------------------
     (SAMPLER, "        if (above > target)\n            return",

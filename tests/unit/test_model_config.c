@@ -505,7 +505,6 @@ TEST(test_bad_keys) {
         {{"llama.rope.scaling.low_freq_factor", 6, 1, NULL}, "low_freq_factor"},
         {{"llama.interleave_moe_layer_step", 4, 2, NULL}, "llama.interleave_moe_layer_step"},
         {{"llama.leading_dense_block_count", 4, 1, NULL}, "llama.leading_dense_block_count"},
-        {{"llama.nextn_predict_layers", 4, 1, NULL}, "llama.nextn_predict_layers"},
         {{"llama.pooling_type", 4, 5, NULL}, "llama.pooling_type"},
         {{"llama.residual_scale", 6, 0.2, NULL}, "llama.residual_scale"},
         {{"llama.residual_multiplier", 6, 0.2, NULL}, "llama.residual_multiplier"},

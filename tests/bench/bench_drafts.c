@@ -2,6 +2,7 @@
 // a line of JSON for each; drafts.py makes the requests, and tables of the lines.
 //
 //   bench_drafts MODEL WORK [--draft MODEL | --mtp] [--threads N] [--rounds 2] [--together] [--temperature 0] [--all]
+//                [--context 4096]
 //
 // WORK has a request on each line: NAME, the number of prompt tokens, these, the number of output tokens, these. The output
 // is forced by a mask, so that a model of random weights writes what a real one would: a step computes, samples and
@@ -167,11 +168,12 @@ static void measure(struct bench *b, const struct work *work, int n, bool drafts
 
 int main(int argc, char **argv) {
     static const struct option names[] = {
-        {"draft", 1, 0, 'd'},    {"threads", 1, 0, 't'}, {"rounds", 1, 0, 'r'}, {"temperature", 1, 0, 'e'},
-        {"together", 0, 0, 'g'}, {"all", 0, 0, 'a'},     {"mtp", 0, 0, 'm'},    {0, 0, 0, 0}};
+        {"draft", 1, 0, 'd'},       {"threads", 1, 0, 't'},  {"rounds", 1, 0, 'r'},
+        {"temperature", 1, 0, 'e'}, {"together", 0, 0, 'g'}, {"all", 0, 0, 'a'},
+        {"mtp", 0, 0, 'm'},         {"context", 1, 0, 'c'},  {0, 0, 0, 0}};
     static struct work work[MAX_WORK];
     const char *draft = NULL;
-    int threads = 0, rounds = 2, num;
+    int threads = 0, rounds = 2, context = 4096, num;
     bool together = false, all = false, mtp = false;
     struct bench b = {.next_id = 1};
     struct err err = {0};
@@ -184,6 +186,7 @@ int main(int argc, char **argv) {
         case 'g': together = true; break;
         case 'a': all = true; break;
         case 'm': mtp = true; break;
+        case 'c': context = atoi(optarg); break;
         default: return 2;
         }
     if (argc - optind != 2)
@@ -195,7 +198,7 @@ int main(int argc, char **argv) {
     b.engine = engine_open(&(struct engine_config){.path = argv[optind],
                                                    .device = "cpu",
                                                    .num_threads = threads,
-                                                   .max_model_len = 4096,
+                                                   .max_model_len = context,
                                                    .max_num_seqs = MAX_WORK,
                                                    .prefix_caching = true,
                                                    .draft_path = draft,

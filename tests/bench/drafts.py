@@ -6,9 +6,10 @@
 Prompt lookup: the shape of Qwen2.5-0.5B in Q8_0, held to outputs that copy from their prompts as people's do (code with a name
 changed, quoted sentences, arguments of tools, answers from a text), and to some that do not. A draft model: a made-up shape of
 0.4B; its layers from the third on are scaled down until the first two alone, which are the draft model, agree with it at the
-rate that the table states. bench_drafts.c measures; `right` is the share of drafts that steps found right.
+rate that the table states. An MTP layer: that of the embedded model (models/train/mtp.py), and one of random weights, over stories
+and answers of its own. bench_drafts.c measures; `right` is the share of drafts that steps found right.
 
-Needs the test data (QUIRE_TEST_DATA). Nothing is asserted about time.
+But for --only mtp needs the test data (QUIRE_TEST_DATA). Nothing is asserted about time.
 """
 import argparse
 import datetime
@@ -23,6 +24,7 @@ from pathlib import Path
 
 import models
 import gguf_file
+import join_mtp
 
 ROOT = models.ROOT
 DATA = models.tokenizers().parent if models.tokenizers() else None
@@ -173,6 +175,26 @@ def draft_models(a, quire, folder):
             yield {"drafts": f"draft model, scale {scale:g}", "work": f"temperature {temperature}", "clients": clients, **measure(a, target, path, *flags)}
 
 
+ASKED = ["Tell me a story about {}.", "Please write a story about {}.", "Do you know a story about {}?", "I want to hear a story about {}."]
+HEROES = ["a fox", "an owl", "a girl", "a boy", "a rabbit", "a boat", "a dragon", "a cat"]
+
+
+def mtp_layers(a, quire, folder):
+    tiny = ROOT / "models/quire-tiny.gguf"
+    asked = [f.format(hero) for f in ASKED for hero in HEROES]
+    for name, seed in (("trained", None), ("random", 1)):
+        model = folder / f"mtp-{name}.gguf"
+        join_mtp.join(tiny, tiny.with_suffix(".mtp.gguf"), model, seed)
+        for clients, temperature in ((1, 0), (1, 0.8), (32, 0)):
+            with open(folder / "asked.txt", "w") as f:
+                for text in asked[: max(clients, a.requests)]:
+                    prompt = ids(quire, model, f"<|im_start|>user\n{text}<|im_end|>\n<|im_start|>assistant\n")
+                    f.write(" ".join(["story", str(len(prompt)), *prompt, "120", *["0"] * 120]) + "\n")
+            flags = ["--mtp", "--context", 1024, "--temperature", temperature] + (["--together"] if clients > 1 else [])
+            yield {"drafts": f"MTP layer, {name}", "work": f"temperature {temperature}", "clients": clients,
+                   **measure(a, model, folder / "asked.txt", *flags)}
+
+
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--build", type=Path, default=ROOT / "build/release")
@@ -181,15 +203,15 @@ def main():
     p.add_argument("--rounds", type=int, default=2)
     p.add_argument("--requests", type=int, default=2, help="of each work, for one client")
     p.add_argument("--works", type=models.words, default=list(WORKS), help=f"of {','.join(WORKS)}")
-    p.add_argument("--only", choices=["lookup", "model"], help="what drafts; default: both, one after the other")
+    p.add_argument("--only", choices=["lookup", "model", "mtp"], help="what drafts; default: all, one after the other")
     p.add_argument("--scales", type=lambda t: [float(x) for x in t.split(",")], default=[0.01, 0.05])
     p.add_argument("--json", type=Path)
     a = p.parse_args()
-    if not DATA:
+    if not DATA and a.only != "mtp":
         sys.exit("drafts.py: no test data: set QUIRE_TEST_DATA")
     found, folder = [], a.cache / "drafts"
     folder.mkdir(parents=True, exist_ok=True)
-    kinds = [f for name, f in (("lookup", lookups), ("model", draft_models)) if a.only in (None, name)]
+    kinds = [f for name, f in (("lookup", lookups), ("model", draft_models), ("mtp", mtp_layers)) if a.only in (None, name)]
     print("| drafts | work | clients | without, tokens/s | with | times | right | tokens a step |\n|---|---|--:|--:|--:|--:|--:|--:|")
     for r in (r for f in kinds for r in f(a, a.build / "quire", folder)):
         found.append(r)

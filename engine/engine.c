@@ -667,9 +667,7 @@ void engine_kv_copy(struct engine *e, const struct kv_move *moves, int num_moves
 
 bool engine_kv_copied(struct engine *e) { return ranks_kv_copied(e->ranks); }
 
-void engine_host_clear(struct engine *e, int32_t page, int group) {
-    ranks_host_clear(e->ranks, page, group);
-}
+void engine_host_clear(struct engine *e, int32_t page, int group) { ranks_host_clear(e->ranks, page, group); }
 
 void *engine_host_page(struct engine *e, int32_t page) { return ranks_host_page(e->ranks, page); }
 

@@ -121,6 +121,7 @@ call /v1/engine/pages/0
 call /v1/completions -H 'X-Request-Id: explained' "${json[@]}" '{"prompt": "Once upon a time", "max_tokens": 2}'
 call /v1/cache/explain "${json[@]}" '{"prompt": "Once upon a time"}'
 call /v1/cache/explain/explained
+call /v1/cache/events -N --max-time 1 || true # for routers: it goes on until the reader leaves
 call /v1/estimate "${json[@]}" '{"prompt": "Once upon a time"}'
 
 # Prometheus' text.

@@ -303,8 +303,6 @@ ROWS = [
     (KV, "        kv->blocks[id].retained = false;\n        free_unlink", "        free_unlink", "test_kv_groups", "hangs"),  # passed over for ever
     (KV, "b->retained = b->published && (b->retained || seq->retain);", "b->retained = b->published && b->retained;", "test_kv_groups"),  # evicted as any other
     (KV, "    seq->retain = old.retain;\n", "", "test_kv_groups"),  # forgotten after its first turn
-    (REQUEST, "    r->seq.retain = p->retain;\n", "", "test_kv_store_look.py", "test_retained"),  # the wish gets lost
-    ("server/api/fields.c", "strcmp(ttl, \"1h\") == 0", "false", "test_kv_store_look.py", "test_retained"),  # an hour as five minutes
     (SEGMENTS, "        r.group &= ~(uint32_t)RETAINED; // once\n", "", "test_kv_store"),  # moved for ever
     (SEGMENTS, "| (t->retained ? RETAINED : 0)", "", "test_kv_store"),  # dropped as any other
     (CRC, "c = _mm_crc32_u64(c, word)", "c = _mm_crc32_u32((uint32_t)c, (uint32_t)word)", "test_kv_store"),  # half of the bytes
@@ -319,7 +317,6 @@ ROWS = [
     (SEGMENTS, "at->dead |= same && st != STATUS_OK;", "", "test_kv_store"),  # damage is read again and again
     (SEGMENTS, "int end = both < MAX_PAGES ? (int)both", "int end = both < MAX_PAGES ? (int)whole", "test_kv_store"),  # records without pages
     (SEGMENTS, "flock(s->lock_file, LOCK_EX | LOCK_NB) == 0", "true", "test_kv_store"),  # two write
-    ("scheduler/tiers.c", "engine_host_clear(t->engine, page_of(t, p), p->transfer.group);", "(void)0;", "test_kv_store.py", "test_private_leavings"),  # bytes of others lie in pages
     (STORE, "more = n > 0 || !s->closing;", "more = !s->closing;", "test_kv_store"),  # what was posted is lost at the end
     (SEGMENTS, "const uint64_t number = next_number(s);", "const uint64_t number = s->last ? s->last->number + 1 : 1;", "test_kv_store"),  # a file without its other stops writing
     (SEGMENTS, "flags | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK", "flags | O_CLOEXEC | O_NONBLOCK", "test_kv_store"),  # a link leads out of DIR

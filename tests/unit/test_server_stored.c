@@ -196,7 +196,7 @@ TEST(every_byte_counts) {
         char bad[sizeof whole];
         memcpy(bad, whole, sizeof whole);
         if (i < sizeof whole)
-            bad[i] ^= 1 << i % 8;
+            bad[i] = (char)(bad[i] ^ 1 << i % 8);
         fwrite(bad, 1, cut ? i - sizeof whole : sizeof whole, f);
         fclose(f);
         s = open_store(1 << 16);

@@ -230,20 +230,21 @@ TEST(test_outcome) {
 
     // A sample that the mask and the bias together forbid, and one that they leave a token.
     uint32_t only[(VOCAB + 31) / 32] = {[0] = 1u << 3};
-    struct logit_bias bias = {.add = -INFINITY};
+    struct logit_bias bias = {0};
     r->allowed = only;
     r->bias = &bias;
     r->num_bias = 1;
-    for (int token = 3; token <= 4; token++) {
+    for (int k = 0; k < 3; k++) { // forbidden; another one is; it is only less likely
         static const int32_t ids[5] = {0};
         uint8_t failed[5] = {0, 1, 0, 0, 0};
         struct step_out out = {.ids = ids, .failed = failed};
         struct outcome outcome;
-        bias.token = token;
+        bias.token = k == 1 ? 4 : 3;
+        bias.add = k == 2 ? -5 : -INFINITY;
         batch_fill(&b, &plan, &kv, NULL, NULL);
         batch_masks(&b);
         batch_outcome(&b, &plan, &out, &outcome);
-        assert_int_equal(outcome.failed[0], token == 3 ? ITEM_FORBIDDEN : ITEM_NOT_FINITE);
+        assert_int_equal(outcome.failed[0], k == 0 ? ITEM_FORBIDDEN : ITEM_NOT_FINITE);
     }
     r->allowed = NULL;
     r->bias = NULL;

@@ -61,6 +61,11 @@ TEST(test_head) {
     double x = (a - mean) * scale * 2, y = (b - mean) * scale;
     pool_head_run(&head, v);
     assert_true(fabs((double)v[0] - ((3 * x + y) - (x - 2 * y))) < 1e-5);
+    head.stages[0].norm = NULL; // of two values it leaves no more than which is larger
+    v[0] = 0.5f;
+    v[1] = -2;
+    pool_head_run(&head, v);
+    assert_true(fabs((double)v[0] - ((3 * a + b) - (a - 2 * b))) < 1e-5);
 }
 
 int main(void) { return run_all_tests(NULL, NULL); }

@@ -6,7 +6,7 @@ import random
 import threading
 
 from goldens import BOS
-from wire import check_error, wait_for
+from wire import wait_for
 
 PATH = "/v1/cache/events"
 
@@ -15,7 +15,7 @@ class Index:
     """As a router has it: blocks by their parents and tokens, of group 0."""
 
     def __init__(self, server, key=None):
-        self.hashes, self.children, self.batches, self.cleared = {}, {}, 0, 0
+        self.hashes, self.children, self.batches, self.cleared, self.ended = {}, {}, 0, 0, False
         self.lock = threading.Lock()
         conn = http.client.HTTPConnection(*server.address)
         conn.request("GET", PATH, headers={"Authorization": f"Bearer {key}"} if key else {})
@@ -31,6 +31,7 @@ class Index:
                     self.batches += 1
                     for event in json.loads(line[6:])["events"]:
                         self.apply(event)
+        self.ended = True
 
     def apply(self, event):
         if event["type"] == "AllBlocksCleared":
@@ -93,13 +94,17 @@ def test_it_ends(start):
     wait_for("the first event", lambda: index.batches)
     server.stop()  # a router that looks on keeps no server from stopping
     index.thread.join(20)
-    assert not index.thread.is_alive()
+    assert not index.thread.is_alive() and index.ended  # with the last chunk
 
 
 def test_who_may(start):
     """Tokens of every key's prompts are in it: with several keys it is for admins."""
     server = start("--api-key", "sk-one", "--api-key", "sk-two", "--admin-api-key", "sk-admin", key="sk-one")
-    check_error(server.get(PATH), 403, code="admin_key_required")
-    assert server.get(PATH, headers={"Authorization": "Bearer no"}).status == 401
+    for key, status in (("sk-one", 403), ("no", 401)):
+        conn = http.client.HTTPConnection(*server.address, timeout=20)
+        conn.request("GET", PATH, headers={"Authorization": f"Bearer {key}"})
+        reply = conn.getresponse()
+        assert reply.status == status
+        assert json.load(reply)["error"]["code"] == ("admin_key_required" if status == 403 else "invalid_api_key")
     index = Index(server, "sk-admin")
     wait_for("the first event", lambda: index.batches)

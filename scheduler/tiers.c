@@ -14,7 +14,7 @@ struct passage {
     struct kv_transfer transfer;
     struct kv_wanted wanted; // of one that is read
     struct fetch *fetch;     // that waits for it; NULL: nobody does any more
-    bool taken, copying;     // copying: to or from the device
+    bool taken;
 };
 
 // A request that waits for pages.
@@ -48,7 +48,9 @@ struct tiers {
     enum kv_role role;
     bool private;
     struct passage *passages; // (num_passages)
-    int num_passages, num_reading, num_writing, num_copying;
+    int num_passages, num_reading, num_writing;
+    struct passage **unused, **copying; // (num_unused), (num_copying)
+    int num_unused, num_copying;
     token_id *names;           // (num_passages, block_size)
     struct publication *queue; // (queue_size) a ring of what is to be written
     int queue_size, first, num;
@@ -73,18 +75,13 @@ void tiers_note(struct tiers *t, enum kv_change change, block_id id) {
     t->queue[(t->first + t->num++) % t->queue_size] = (struct publication){id, b->hash, b->retained};
 }
 
-static struct passage *free_passage(struct tiers *t) {
-    for (int i = 0; i < t->num_passages; i++)
-        if (!t->passages[i].taken)
-            return &t->passages[i];
-    return NULL;
-}
-
 static int32_t page_of(const struct tiers *t, const struct passage *p) { return (int32_t)(p - t->passages); }
 
-// Takes a passage for a page, whose names are in the transfer already.
-static void begin_passage(struct tiers *t, struct passage *p, struct kv_hash hash, uint64_t parent, int group,
-                          enum kv_transfer_kind kind) {
+// Takes a passage for a page. Fewer are taken for each way than there are.
+static struct passage *begin_passage(struct tiers *t, const token_id *names, struct kv_hash hash,
+                                     uint64_t parent, int group, enum kv_transfer_kind kind) {
+    struct passage *p = t->unused[--t->num_unused];
+    memcpy(p->transfer.tokens, names, (size_t)t->kv->config.block_size * sizeof *names);
     p->taken = true;
     p->transfer.hash = hash;
     p->transfer.parent = parent;
@@ -92,10 +89,12 @@ static void begin_passage(struct tiers *t, struct passage *p, struct kv_hash has
     p->transfer.kind = kind;
     p->transfer.page = engine_host_page(t->engine, page_of(t, p));
     *(kind == KV_WRITE ? &t->num_writing : &t->num_reading) += 1;
+    return p;
 }
 
 static void end_passage(struct tiers *t, struct passage *p) {
     p->taken = false;
+    t->unused[t->num_unused++] = p;
     *(p->transfer.kind == KV_WRITE ? &t->num_writing : &t->num_reading) -= 1;
 }
 
@@ -105,23 +104,22 @@ static void begin_copy(struct tiers *t, struct passage *p, block_id id) {
     if (p->transfer.kind == KV_READ)
         move = (struct kv_move){.from = page_of(t, p), .from_tier = KV_HOST, .to = id};
     engine_kv_copy(t->engine, &move, 1);
-    p->copying = true;
-    t->num_copying++;
+    t->copying[t->num_copying++] = p;
 }
 
 static void end_copies(struct tiers *t) {
     if (t->num_copying == 0 || !engine_kv_copied(t->engine))
         return;
-    t->num_copying = 0;
-    for (struct passage *p = t->passages; p < t->passages + t->num_passages; p++) {
-        bool copied = p->copying;
-        p->copying = false;
-        if (copied && p->transfer.kind == KV_WRITE) {
+    for (int i = 0; i < t->num_copying; i++) {
+        struct passage *p = t->copying[i];
+        if (p->transfer.kind == KV_WRITE) {
             engine_host_clear(t->engine, page_of(t, p), p->transfer.group);
             kv_store_post(t->store, &p->transfer);
-        } else if (copied)
+        } else {
             end_passage(t, p);
+        }
     }
+    t->num_copying = 0;
 }
 
 static void write_behind(struct tiers *t) {
@@ -137,11 +135,10 @@ static void write_behind(struct tiers *t) {
         }
         if (kv_store_has(t->store, q.hash, b->group))
             continue;
-        struct passage *p = free_passage(t);
-        memcpy(p->transfer.tokens, t->kv->tokens + (size_t)q.id * size, size * sizeof(token_id));
+        const token_id *names = t->kv->tokens + (size_t)q.id * size;
+        struct passage *p = begin_passage(t, names, b->hash, b->parent, b->group, KV_WRITE);
         p->fetch = NULL;
         p->transfer.retained = q.retained;
-        begin_passage(t, p, b->hash, b->parent, b->group, KV_WRITE);
         begin_copy(t, p, q.id);
     }
 }
@@ -278,12 +275,10 @@ static void ask_on(struct tiers *t, struct fetch *f) {
             continue;
         if (is_under_way(t, w))
             return;
-        struct passage *p = free_passage(t);
-        memcpy(p->transfer.tokens, names, (size_t)t->kv->config.block_size * sizeof *names);
+        struct passage *p = begin_passage(t, names, w->hash, w->parent, w->group, KV_READ);
         p->wanted = *w;
         p->fetch = f;
         f->under_way++;
-        begin_passage(t, p, w->hash, w->parent, w->group, KV_READ);
         kv_store_post(t->store, &p->transfer);
     }
 }
@@ -390,9 +385,11 @@ struct tiers *tiers_open(struct engine *engine, struct scheduler *sched, enum kv
                         .queue_size = kv->config.num_blocks};
     t->passages = calloc(num, sizeof *t->passages);
     t->names = calloc(num * size, sizeof *t->names);
+    t->unused = calloc(num, sizeof *t->unused);
+    t->copying = calloc(num, sizeof *t->copying);
     t->queue = calloc((size_t)t->queue_size, sizeof *t->queue);
     t->wanted = calloc((size_t)kv->config.num_blocks, sizeof *t->wanted);
-    if (!t->passages || !t->names || !t->queue || !t->wanted) {
+    if (!t->passages || !t->names || !t->unused || !t->copying || !t->queue || !t->wanted) {
         err_set(err, STATUS_NOMEM, "out of memory for the KV store");
         tiers_close(t, false);
         return NULL;
@@ -400,6 +397,7 @@ struct tiers *tiers_open(struct engine *engine, struct scheduler *sched, enum kv
     for (size_t i = 0; i < num; i++) {
         t->passages[i].transfer.tokens = t->names + i * size;
         t->passages[i].transfer.owner = &t->passages[i];
+        t->unused[t->num_unused++] = &t->passages[i];
     }
     kv_store_notify(store, notify, arg);
     return t;
@@ -435,6 +433,8 @@ void tiers_close(struct tiers *t, bool sound) {
     }
     free(t->passages);
     free(t->names);
+    free(t->unused);
+    free(t->copying);
     free(t->queue);
     free(t->wanted);
     free(t);

@@ -90,7 +90,8 @@ void console_line(FILE *out, const char *text, size_t len, int columns) {
         if ((columns -= utf8proc_charwidth(c)) < 0)
             break;
     }
-    fwrite(b.data, 1, end, out);
+    if (end > 0)
+        fwrite(b.data, 1, end, out);
     buf_free(&b);
 }
 

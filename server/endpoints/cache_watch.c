@@ -6,15 +6,13 @@
 #include <string.h>
 #include <time.h>
 
-enum { AT_ONCE = 256, OUT_BOUND = 256 * 1024, STALL_SECONDS = 30, PING_SECONDS = 15 };
-#define SECOND 1000000000LL
+enum { AT_ONCE = 256 };
 
 struct watch {
     struct exchange exchange; // first
     struct cache_events view;
     const struct engine_info *info;
     uint64_t steps; // of the engine when it was asked last: else nothing happens to its pages
-    int64_t wrote;  // ns
     bool answered;  // view is to be written
 };
 
@@ -32,7 +30,6 @@ static bool begin_watch(struct exchange *x, struct api_error *e) {
     w->view.query.run = cache_events_run;
     x->query = &w->view.query;
     x->streams = true;
-    w->wrote = http_now();
     x->app->num_watchers++;
     return true;
 }
@@ -83,40 +80,31 @@ static void write_batch(struct watch *w, struct sse_queue *out) {
 static void flush_watch(struct exchange *x) {
     struct watch *w = (struct watch *)x;
     struct http_request *http = x->http;
-    int64_t now = http_now();
+    struct service_stats stats;
     if (!http)
         return;
     if (!http->streaming)
         http_stream(http, "text/event-stream; charset=utf-8");
     if (w->answered)
         write_batch(w, &http->out);
-    bool more = w->answered && w->view.more, behind = sse_pending(&http->out) > OUT_BOUND;
+    bool more = w->answered && w->view.more;
     w->answered = false;
     if (w->view.failed || x->app->state == APP_DRAINING || x->app->state == APP_DEAD) {
         x->state = EXCHANGE_ENDED;
         http_stream_end(http);
         return;
     }
-    if (behind) {
-        http->want_drained = true;
-        x->over_since = x->over_since ? x->over_since : now;
-        if (now - x->over_since > STALL_SECONDS * SECOND) {
-            exchange_give_up(x);
-            return;
-        }
-    } else {
-        x->over_since = 0;
-        if (sse_pending(&http->out) == 0 && now - w->wrote > PING_SECONDS * SECOND)
-            sse_ping(&http->out);
-        struct service_stats stats;
+    if (!exchange_is_behind(x)) {
         app_stats(x->app, &stats);
         if ((more || stats.steps != w->steps) && exchange_ask(x))
             w->steps = stats.steps;
+    } else if (exchange_stalls(x)) {
+        exchange_give_up(x);
+        return;
     }
-    if (sse_pending(&http->out) > 0) {
-        w->wrote = now;
-        http_wake(http);
-    }
+    if (exchange_is_silent(x))
+        sse_ping(&http->out);
+    exchange_send(x);
 }
 
 static void free_watch(struct exchange *x) {

@@ -29,7 +29,7 @@ bool tls_send(struct gnutls_session_int *session, const void *data, size_t len);
 // Says that nothing more will be sent.
 void tls_end(struct gnutls_session_int *session);
 
-// Calls fn, one for the process, with libmicrohttpd's connection once the client has proved that it has the keys of this session.
+// Calls fn, one for the process, with libmicrohttpd's connection once the handshake has ended.
 void tls_on_finished(struct gnutls_session_int *session, void (*fn)(void *connection));
 // Whether a handshake that waits does so to write.
 bool tls_wants_write(struct gnutls_session_int *session);

@@ -9,12 +9,8 @@
 #include <string.h>
 
 enum {
-    OUT_BOUND = 256 * 1024,       // bytes not yet taken; beyond them text gathers unwritten
-    KEPT_BOUND = 8 * 1024 * 1024, // of such text and log-probabilities of one choice
-    STALL_SECONDS = 30,
-    PING_SECONDS = 15,
+    KEPT_BOUND = 8 * 1024 * 1024, // of unwritten text and log-probabilities of one choice
 };
-#define SECOND 1000000000LL
 
 static struct completion *completion_of(struct exchange *x) { return (struct completion *)x; }
 
@@ -101,12 +97,8 @@ static void emit_piece(struct choice *ch) {
     size_t n = choice_sendable(ch);
     if (ch->finish_sent || (n == 0 && !complete))
         return;
-    if (sse_pending(&http->out) > OUT_BOUND && !x->background) {
-        http->want_drained = true;
-        if (!x->over_since)
-            x->over_since = http_now();
+    if (!x->background && exchange_is_behind(x))
         return;
-    }
     struct usage u, *usage = c->request.continuous_usage ? &u : NULL;
     if (usage)
         u = usage_of(c);
@@ -188,9 +180,7 @@ static bool count_kept(struct completion *c) {
 
 static void write_stream(struct completion *c) {
     struct exchange *x = &c->exchange;
-    struct sse_queue *out = &x->http->out;
-    int64_t now = http_now();
-    bool over = x->over_since && now - x->over_since > STALL_SECONDS * SECOND;
+    bool over = exchange_stalls(x);
     for (int i = 0; i < x->num_requests; i++) {
         struct choice *ch = &c->choices[i];
         emit_piece(ch);
@@ -205,15 +195,12 @@ static void write_stream(struct completion *c) {
         end_stream(c);
     } else if (x->background) {
         background_show(x->background);
-    } else if (sse_pending(out) == 0 && now - c->last_write > PING_SECONDS * SECOND &&
-               !c->dialect->is_lines) {
+    } else if (exchange_is_silent(x) && !c->dialect->is_lines) {
         open_stream(c);
-        sse_ping(out);
+        sse_ping(&x->http->out);
     }
-    if (sse_pending(out) > 0 && !x->background) {
-        c->last_write = now;
-        http_wake(x->http);
-    }
+    if (!x->background)
+        exchange_send(x);
 }
 
 static void flush_completion(struct exchange *x) {

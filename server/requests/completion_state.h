@@ -46,8 +46,7 @@ struct completion {
     struct completion_request request;
     struct response response;
     uint64_t seed;
-    struct choice *choices; // (exchange.num_requests)
-    int64_t last_write;
+    struct choice *choices;    // (exchange.num_requests)
     bool begun;                // the chunks that announce the choices are written
     enum response_stage stage; // at which it is kept
     struct usage usage;        // of one that has ended

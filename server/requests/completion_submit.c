@@ -143,7 +143,6 @@ bool completion_submit(struct exchange *x, struct api_error *e) {
     int most = engine_info(app->engine)->max_num_seqs + app->config->max_num_queued_seqs;
     x->sampling = &q->sampling;
     x->max_tokens = q->max_tokens;
-    c->last_write = http_now();
     if (!exchange_make_requests(x, c->dialect->id_prefix, q->base.num_prompts * (size_t)q->n, q->n, e))
         return false;
     c->response = (struct response){.request = q,

@@ -100,8 +100,9 @@ struct exchange {
     enum exchange_state state;
     bool held, in_pool; // by a query or the pool; by the pool
     bool logged;
-    int64_t over_since; // ns; of a stream, since when its reader takes too little; 0: it does not
-    size_t kept;        // its part of app->kept
+    // Of a stream, ns: since when its reader takes too little, 0: it does not; when it last got something.
+    int64_t over_since, last_write;
+    size_t kept; // its part of app->kept
     struct work_client client;
     struct pool_work work;
     void (*step)(struct exchange *x); // the pool's, and then the loop's
@@ -126,6 +127,14 @@ void exchange_end_stream(struct exchange *x); // after the frames that are writt
 // the pool does not take any more is done here.
 void exchange_step(struct exchange *x, bool pooled, void (*step)(struct exchange *x),
                    void (*next)(struct exchange *x));
+// Whether the reader of a stream has so much before it that nothing more is written; it is told of then (exchange_drained()).
+bool exchange_is_behind(struct exchange *x);
+// Whether it has been so for long.
+bool exchange_stalls(const struct exchange *x);
+// Whether nothing was written for so long that a ping is due.
+bool exchange_is_silent(const struct exchange *x);
+// Has what was written to the queue sent, if anything was.
+void exchange_send(struct exchange *x);
 // Gives a reader up that stands still. Its socket takes nothing, so it gets no error.
 void exchange_give_up(struct exchange *x);
 // Counts what is kept of the response, in bytes. False: all keep too much, and this one more than its part; it has ended.

@@ -13,6 +13,9 @@ enum {
     IGNORED_SECONDS = 10, // between lines of the log about ignored fields
     KEPT_PART = 64, // of the memory of all responses: one that keeps less is not given up for the others
     EVENT_BATCH = 64,
+    OUT_BOUND = 256 * 1024, // bytes that a reader has not taken
+    STALL_SECONDS = 30,
+    PING_SECONDS = 15,
 };
 #define SECOND 1000000000LL
 
@@ -68,6 +71,29 @@ void exchange_end_stream(struct exchange *x) {
     x->state = EXCHANGE_ENDED;
     http_stream_end(x->http);
     exchange_log(x, 200, finish_name(x->requests[0].finish));
+}
+
+bool exchange_is_behind(struct exchange *x) {
+    if (sse_pending(&x->http->out) <= OUT_BOUND)
+        return false;
+    x->http->want_drained = true;
+    x->over_since = x->over_since ? x->over_since : http_now();
+    return true;
+}
+
+bool exchange_stalls(const struct exchange *x) {
+    return x->over_since && http_now() - x->over_since > STALL_SECONDS * SECOND;
+}
+
+bool exchange_is_silent(const struct exchange *x) {
+    return sse_pending(&x->http->out) == 0 && http_now() - x->last_write > PING_SECONDS * SECOND;
+}
+
+void exchange_send(struct exchange *x) {
+    if (sse_pending(&x->http->out) == 0)
+        return;
+    x->last_write = http_now();
+    http_wake(x->http);
 }
 
 void exchange_give_up(struct exchange *x) {
@@ -230,6 +256,7 @@ static bool ask_engine(struct exchange *x, struct api_error *e) {
 static void begin_exchange(struct exchange *x) {
     struct api_error *e = &x->error;
     x->state = EXCHANGE_OPEN;
+    x->last_write = http_now();
     if (!e->status && x->ignored)
         ignored_merge(x->app->ignored, x->ignored); // of good requests: a bad one's names may be anything
     if (!e->status && x->kind->begin && app_accepts(x->app, e) && x->kind->begin(x, e) && x->query)

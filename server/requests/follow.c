@@ -6,9 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { OUT_BOUND = 256 * 1024, STALL_SECONDS = 30, PING_SECONDS = 15 };
-#define SECOND 1000000000LL
-
 static size_t frame_size(const struct buf *events, size_t at) { // with its length; 0: there is none
     uint32_t n;
     if (events->len - at < sizeof n)
@@ -24,12 +21,14 @@ int64_t follow_count(const struct buf *events) {
     return num;
 }
 
-static void take_events(struct follow *f, struct sse_queue *out) {
+// Writes the events that are there, as long as the reader keeps up.
+static void take_events(struct follow *f) {
     struct buf all = f->source ? f->source->request.out.bytes : f->events;
+    struct sse_queue *out = &f->exchange.http->out;
     size_t n;
     if (f->source)
         all.len = f->source->shown;
-    while (sse_pending(out) <= OUT_BOUND && (n = frame_size(&all, f->at)) > 0) {
+    while ((n = frame_size(&all, f->at)) > 0 && !exchange_is_behind(&f->exchange)) {
         if (f->skip > 0) {
             f->skip--;
         } else {
@@ -43,31 +42,24 @@ static void take_events(struct follow *f, struct sse_queue *out) {
 void follow_flush(struct exchange *x) {
     struct follow *f = (struct follow *)x;
     struct http_request *http = x->http;
-    int64_t now = http_now();
     if (x->state != EXCHANGE_OPEN || !http || x->held)
         return;
     if (!http->streaming)
         http_stream(http, "text/event-stream; charset=utf-8");
-    take_events(f, &http->out);
+    take_events(f);
     bool more = frame_size(f->source ? &f->source->request.out.bytes : &f->events, f->at) > 0;
-    if (sse_pending(&http->out) > OUT_BOUND && more) {
-        http->want_drained = true;
-        x->over_since = x->over_since ? x->over_since : now;
-        if (now - x->over_since > STALL_SECONDS * SECOND) {
-            exchange_give_up(x);
-            return;
-        }
-    } else if (!more && (!f->source || f->source->ended)) {
+    if (exchange_stalls(x)) {
+        exchange_give_up(x);
+        return;
+    }
+    if (!more && (!f->source || f->source->ended)) {
         x->state = EXCHANGE_ENDED;
         http_stream_end(http);
         return;
-    } else if (sse_pending(&http->out) == 0 && now - f->last_write > PING_SECONDS * SECOND) {
+    }
+    if (exchange_is_silent(x))
         sse_ping(&http->out);
-    }
-    if (sse_pending(&http->out) > 0) {
-        f->last_write = now;
-        http_wake(http);
-    }
+    exchange_send(x);
 }
 
 static void heard(struct background_listener *l) {
@@ -76,7 +68,6 @@ static void heard(struct background_listener *l) {
 
 void follow_begin(struct follow *f) {
     f->exchange.streams = true;
-    f->last_write = http_now();
     f->listener.heard = heard;
     if (f->source)
         background_listen(f->source, &f->listener);

@@ -11,7 +11,6 @@ struct follow {
     struct buf events;         // frames of a struct sse_queue, owned
     size_t at;                 // bytes that were taken
     int64_t skip;              // events still to be left out
-    int64_t last_write;        // ns
 };
 
 // How many events there are.

@@ -6,8 +6,9 @@
 #include "log.h"
 #include "models/model_hash.h"
 
-#include <stdlib.h>
+#include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 // Of files as they are written, and of the identity's text.
 enum { STORE_FORMAT = 1 };
@@ -35,8 +36,40 @@ static void write_identity(struct buf *b, const struct store_of *of, const char 
             of->config->dtype ? of->config->dtype : "auto", of->config->exact ? ", exact" : "");
 }
 
+// DIR/hash.STAMP has the hash of a file that was read whole once. DIR is the store's; a server's, or memory, has none.
+static bool note_path(const struct store_of *of, char *path, size_t size) {
+    char stamp[MODEL_HASH_BYTES];
+    const char *dir = of->config->kv_store;
+    return !strstr(dir, "://") && strcmp(dir, "memory") != 0 && model_hash_stamp(of->file, stamp) &&
+           (size_t)snprintf(path, size, "%s/hash.%s", dir, stamp) < size;
+}
+
+static bool read_note(const char *path, char hash[MODEL_HASH_BYTES]) {
+    FILE *f = fopen(path, "re");
+    bool ok = f && fread(hash, 1, MODEL_HASH_BYTES, f) == MODEL_HASH_BYTES - 1 &&
+              strspn(hash, "0123456789abcdef") == MODEL_HASH_BYTES - 1;
+    if (f)
+        fclose(f);
+    hash[MODEL_HASH_BYTES - 1] = 0;
+    return ok;
+}
+
+// Whole or not at all, whoever else starts.
+static void write_note(const char *path, const char *hash) {
+    char fresh[4200];
+    if ((size_t)snprintf(fresh, sizeof fresh, "%s.%d", path, (int)getpid()) >= sizeof fresh)
+        return;
+    FILE *f = fopen(fresh, "wex");
+    if (!f)
+        return;
+    bool ok = fputs(hash, f) >= 0;
+    ok = fclose(f) == 0 && ok;
+    if (!ok || rename(fresh, path) != 0)
+        unlink(fresh);
+}
+
 enum status store_open(const struct store_of *of, struct kv_store **store, struct err *err) {
-    char hash[MODEL_HASH_BYTES];
+    char hash[MODEL_HASH_BYTES] = "", note[4096];
     struct buf identity = {0};
     if (of->ranks > 1)
         return err_set(err, STATUS_INVALID, "--kv-store takes one rank; here are %d", of->ranks);
@@ -52,7 +85,8 @@ enum status store_open(const struct store_of *of, struct kv_store **store, struc
                        "--kv-store keeps the prefix cache, which an encoder does not have and "
                        "--no-enable-prefix-caching turns off");
     double began = clock_now_s();
-    if (model_hash_file(of->file, hash, err) != STATUS_OK)
+    const bool may_note = note_path(of, note, sizeof note), noted = may_note && read_note(note, hash);
+    if (!noted && model_hash_file(of->file, hash, err) != STATUS_OK)
         return err->code;
     log_msg(LOG_INFO, "model_hash=%s model_hash_ms=%.0f", hash, (clock_now_s() - began) * 1e3);
     write_identity(&identity, of, hash);
@@ -68,6 +102,8 @@ enum status store_open(const struct store_of *of, struct kv_store **store, struc
     buf_free(&identity);
     if (!*store)
         return err->code;
+    if (may_note && !noted)
+        write_note(note, hash);
     struct kv_store_stats stats;
     kv_store_stats(*store, &stats);
     log_msg(LOG_INFO, "kv_store=%s pages=%lld bytes=%lld max_bytes=%lld writes=%s open_ms=%.0f", stats.where,

@@ -17,7 +17,7 @@ struct store_of {
     size_t page_bytes;
 };
 
-// Reads the whole file for its hash. STATUS_INVALID: this device, or several ranks, keep no store.
+// Reads the whole file for its hash, unless DIR has that of the same file. STATUS_INVALID: this device, or several ranks, keep no store.
 enum status store_open(const struct store_of *of, struct kv_store **store, struct err *err);
 
 // Pages of host memory that pages of this many bytes pass through.

@@ -51,7 +51,6 @@ struct kv_transfer {
 struct kv_store_stats {
     int64_t bytes, max_bytes, pages;    // in dir; of this identity
     uint64_t reads, writes;             // pages
-    uint64_t read_bytes, written_bytes; // of them
     uint64_t corrupt;                   // pages whose checksum or tokens were wrong
     uint64_t failed;                    // transfers that the disk refused
     uint64_t read_ns, write_ns;         // time that they took

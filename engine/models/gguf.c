@@ -397,6 +397,10 @@ static const char *read_bytes(const struct model_file *f, uint64_t at, uint64_t 
     return model_file_pread(g->fd, at, bytes, dst, stopped);
 }
 
+static int descriptor_of(const struct model_file *f, int i) {
+    return i == 0 ? ((const struct gguf *)f)->fd : -1;
+}
+
 static void close_file(struct model_file *f) {
     struct gguf *g = (struct gguf *)f;
     free(g->owned);
@@ -406,7 +410,8 @@ static void close_file(struct model_file *f) {
 }
 
 static struct gguf *gguf_new(const char *path, struct err *err) {
-    static const struct model_file_ops ops = {.read = read_bytes, .close = close_file};
+    static const struct model_file_ops ops = {
+        .read = read_bytes, .close = close_file, .descriptor = descriptor_of};
     struct gguf *g = calloc(1, sizeof *g);
     if (!g) {
         err_set(err, STATUS_NOMEM, "out of memory for a file's header");

@@ -51,6 +51,11 @@ static const char *place_in_split(const struct model_file *f, uint64_t *at) {
     return s->parts[i]->name;
 }
 
+static int descriptor_in_split(const struct model_file *f, int i) {
+    const struct split *s = (const struct split *)f;
+    return i < s->num ? s->parts[i]->ops->descriptor(s->parts[i], 0) : -1;
+}
+
 static void close_split(struct model_file *f) {
     struct split *s = (struct split *)f;
     for (int i = 0; i < s->num; i++)
@@ -138,7 +143,7 @@ static bool join_parts(struct split *s, struct err *err) {
 
 struct model_file *gguf_split_open(const char *path, struct model_file *first, struct err *err) {
     static const struct model_file_ops ops = {
-        .read = read_split, .place = place_in_split, .close = close_split};
+        .read = read_split, .place = place_in_split, .close = close_split, .descriptor = descriptor_in_split};
     struct err local = {0};
     struct split *s = calloc(1, sizeof *s);
     int64_t count = 0;

@@ -72,6 +72,8 @@ struct model_file_ops {
     void (*close)(struct model_file *f); // frees all but what model_file.c made
     // The file's own name for the tensor `name`. false: the same. NULL: always the same.
     bool (*label)(const struct model_file *f, const char *name, char *buf, size_t size);
+    // Of its files the one with number i, open; -1: there are no more. NULL: it lies in none.
+    int (*descriptor)(const struct model_file *f, int i);
 };
 
 struct model_file {

@@ -7,6 +7,8 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <time.h>
 
 enum { BLOCK = 1 << 20 };
 
@@ -66,4 +68,24 @@ enum status model_hash_file(const struct model_file *f, char text[MODEL_HASH_BYT
     free(block);
     model_hash_end(&hash, text);
     return st;
+}
+
+bool model_hash_stamp(const struct model_file *f, char text[MODEL_HASH_BYTES]) {
+    enum { SETTLED = 3 }; // s: two changes within one tick of the file system's clock have one time
+    struct model_hash hash;
+    const time_t now = time(NULL);
+    int fd, num = 0;
+    model_hash_begin(&hash);
+    for (; f->ops->descriptor && (fd = f->ops->descriptor(f, num)) >= 0; num++) {
+        struct stat st;
+        if (fstat(fd, &st) != 0 || now - st.st_ctim.tv_sec < SETTLED)
+            return false;
+        const uint64_t about[8] = {(uint64_t)st.st_dev,          (uint64_t)st.st_ino,
+                                   (uint64_t)st.st_size,         (uint64_t)st.st_mtim.tv_sec,
+                                   (uint64_t)st.st_mtim.tv_nsec, (uint64_t)st.st_ctim.tv_sec,
+                                   (uint64_t)st.st_ctim.tv_nsec, 0};
+        model_hash_add(&hash, about, sizeof about);
+    }
+    model_hash_end(&hash, text);
+    return num > 0;
 }

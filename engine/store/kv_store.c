@@ -21,8 +21,7 @@ struct transfers { // first in, first out
 
 struct kv_store {
     const struct page_store_ops *ops;
-    void *pages; // of ops
-    size_t page_bytes;
+    void *pages;          // of ops
     pthread_t threads[2]; // that writes, that reads
     int num_threads;
 
@@ -50,28 +49,32 @@ static struct kv_transfer *take(struct transfers *q) {
 }
 
 // Under lock.
-static void note_failure(struct kv_store *s, const struct err *err) {
+static void log_failure(struct kv_store *s, const struct err *err) {
     int64_t now = clock_now_ns();
-    s->stats.failed++;
     if (s->logged && now - s->logged < LOG_MS * MS)
         return;
     s->logged = now;
     log_msg(LOG_WARN, "the KV store fails, and the server goes on without it: %s", err->msg);
 }
 
-// Under lock.
-static void note_end(struct kv_store *s, struct kv_transfer *t, enum status st) {
-    uint64_t page = st == STATUS_OK && t->kind != KV_LOOK ? s->page_bytes : 0;
-    t->good = st == STATUS_OK;
-    if (t->kind == KV_WRITE) {
-        s->stats.writes += t->good;
-        s->stats.written_bytes += page;
-    } else if (t->kind == KV_READ) {
-        s->stats.reads += t->good;
-        s->stats.read_bytes += page;
-        s->stats.corrupt += st == STATUS_FORMAT;
+static void note_ends(struct kv_store *s, struct kv_transfer *const *t, const enum status *st, int n,
+                      bool writes, int64_t ns, const struct err *err) {
+    pthread_mutex_lock(&s->lock);
+    *(writes ? &s->stats.write_ns : &s->stats.read_ns) += (uint64_t)ns;
+    for (int i = 0; i < n; i++) {
+        const bool good = t[i]->good = st[i] == STATUS_OK;
+        s->stats.writes += good && t[i]->kind == KV_WRITE;
+        s->stats.reads += good && t[i]->kind == KV_READ;
+        s->stats.corrupt += st[i] == STATUS_FORMAT;
+        s->stats.failed += st[i] == STATUS_IO;
+        append(&s->ended, t[i]);
     }
-    append(&s->ended, t);
+    if (err->code == STATUS_IO)
+        log_failure(s, err);
+    pthread_cond_signal(&s->one_ended);
+    if (s->notify) // under lock: whoever ends it with kv_store_notify() is not called any more
+        s->notify(s->notify_arg);
+    pthread_mutex_unlock(&s->lock);
 }
 
 // The next transfers of a thread; 0: none came in time. A question goes alone. Under lock.
@@ -79,10 +82,13 @@ static int wait_for_work(struct kv_store *s, bool writes, struct kv_transfer **t
     struct transfers *posted = &s->posted[!writes];
     struct timespec until;
     int n = 0;
-    if (!posted->first && !s->closing) {
-        clock_gettime(CLOCK_MONOTONIC, &until);
-        until.tv_sec += REFRESH_MS / 1000;
-        pthread_cond_timedwait(&s->work[!writes], &s->lock, &until);
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_sec += REFRESH_MS / 1000;
+    while (!posted->first && !s->closing) {
+        if (!writes || !s->ops->refresh)
+            pthread_cond_wait(&s->work[!writes], &s->lock);
+        else if (pthread_cond_timedwait(&s->work[!writes], &s->lock, &until) != 0)
+            break;
     }
     while (n < AT_ONCE && posted->first &&
            (n == 0 || (posted->first->kind != KV_LOOK && t[0]->kind != KV_LOOK)))
@@ -93,12 +99,10 @@ static int wait_for_work(struct kv_store *s, bool writes, struct kv_transfer **t
 static void *run_thread(struct kv_store *s, bool writes) {
     int64_t paused = 0;    // nothing is written before
     int64_t refreshed = 0; // 0: never
-    bool more = true;
-    while (more) {
+    for (bool more = true; more;) {
         struct kv_transfer *t[AT_ONCE];
         enum status st[AT_ONCE];
         struct err err = {0};
-        struct kv_store_stats now = {0};
         pthread_mutex_lock(&s->lock);
         int n = wait_for_work(s, writes, t);
         more = n > 0 || !s->closing;
@@ -110,21 +114,11 @@ static void *run_thread(struct kv_store *s, bool writes) {
             s->ops->read(s->pages, t, n, st, &err);
         else if (n > 0 && began >= paused)
             s->ops->write(s->pages, t, n, st, &err);
+        if (n > 0)
+            note_ends(s, t, st, n, writes, clock_now_ns() - began, &err);
         if (writes && err.code == STATUS_IO)
             paused = clock_now_ns() + PAUSE_MS * MS;
-        pthread_mutex_lock(&s->lock);
-        *(writes ? &s->stats.write_ns : &s->stats.read_ns) += n > 0 ? (uint64_t)(clock_now_ns() - began) : 0;
-        for (int i = 0; i < n; i++)
-            note_end(s, t[i], st[i]);
-        if (err.code == STATUS_IO)
-            note_failure(s, &err);
-        pthread_cond_signal(&s->one_ended);
-        if (n > 0 && s->notify) // under lock: whoever ends it with kv_store_notify() is not called any more
-            s->notify(s->notify_arg);
-        pthread_mutex_unlock(&s->lock);
-        s->ops->stats(s->pages, &now);
-        if (writes && more && !now.writer && s->ops->refresh &&
-            clock_now_ns() - refreshed >= REFRESH_MS * MS) {
+        if (writes && more && s->ops->refresh && clock_now_ns() - refreshed >= REFRESH_MS * MS) {
             s->ops->refresh(s->pages);
             refreshed = clock_now_ns();
         }
@@ -149,7 +143,6 @@ struct kv_store *kv_store_open(const struct kv_store_config *config, struct err 
         err_set(err, STATUS_NOMEM, "out of memory for the KV store");
         return NULL;
     }
-    s->page_bytes = config->page_bytes;
     s->ended.end = &s->ended.first;
     pthread_mutex_init(&s->lock, NULL); // none of these can fail on Linux
     pthread_condattr_init(&attr);

@@ -763,7 +763,13 @@ static void disk_key(void *s, uint64_t key[2]) { segments_key(s, key); }
 static bool disk_has(void *s, struct kv_hash hash, int group) { return segments_has(s, hash, group); }
 static int64_t disk_age(void *s, struct kv_hash hash, int group) { return segments_age(s, hash, group); }
 static void disk_stats(void *s, struct kv_store_stats *out) { segments_stats(s, out); }
-static void disk_refresh(void *s) { segments_refresh(s); }
+
+// What the one that writes knows nobody else changes.
+static void disk_refresh(void *store) {
+    struct segment_store *s = store;
+    if (!s->writer)
+        segments_refresh(s);
+}
 
 // After one that failed none is tried.
 static void disk_write(void *s, struct kv_transfer *const *t, int n, enum status *st, struct err *err) {

@@ -1,5 +1,7 @@
 """Looks at the store of KV blocks: /v1/cache/explain, metrics, and a request that was served from it."""
 
+import shutil
+
 import pytest
 
 from process import run
@@ -76,3 +78,23 @@ def test_retention_is_a_word(start):
     check_error(server.post("/v1/completions", {"prompt": "Hello", "prompt_cache_retention": 24}), 400, param="prompt_cache_retention")
     for value in ("in_memory", "24h", None):
         assert server.post("/v1/completions", {"prompt": "Hello", "max_tokens": 1, "prompt_cache_retention": value}).status == 200
+
+
+def test_file_is_read_once(start, model, tmp_path):
+    """Its hash is noted by the file's times; a file that has just changed has none yet, as its times may stay."""
+    start("--kv-store", tmp_path / "a").stop()
+    (note,) = (tmp_path / "a").glob("hash.*")
+    kept = note.read_text()
+    server = start("--kv-store", tmp_path / "a")
+    assert f"model_hash={kept}" in server.log()
+    server.stop()
+    note.write_text(kept[::-1])  # it is believed
+    server = start("--kv-store", tmp_path / "a")
+    assert f"model_hash={kept[::-1]}" in server.log()
+    server.stop()
+    note.write_text(kept[:-1])  # but not half of one
+    server = start("--kv-store", tmp_path / "a")
+    assert f"model_hash={kept}" in server.log() and note.read_text() == kept
+    copy = shutil.copy(model, tmp_path / "copy.gguf")
+    server = start("--kv-store", tmp_path / "b", model=copy)
+    assert f"model_hash={kept}" in server.log() and not list((tmp_path / "b").glob("hash.*"))

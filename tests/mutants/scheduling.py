@@ -325,8 +325,8 @@ ROWS = [
     (SEGMENTS, "if (begins && !make_room(s) && s->last)", "if (false && !make_room(s))", "test_kv_store"),  # DIR stays as large as it was
     (SEGMENTS, "        drop_segment(s, s->last);", "        (void)0;", "test_kv_store"),  # its last segment does
     (SEGMENTS, "return errno ? STATUS_IO : STATUS_FORMAT;", "return STATUS_IO;", "test_kv_store"),  # a file that was cut off is a disk that fails
-    (STORE, "more && !now.writer && s->ops->refresh", "n == 0 && more && !now.writer && s->ops->refresh", "test_kv_store", "hangs"),  # a busy reader finds nothing new
-    (STORE, "        if (n > 0 && s->notify) // under lock: whoever ends it with kv_store_notify() is not called any more\n            s->notify(s->notify_arg);\n        pthread_mutex_unlock(&s->lock);\n", "        pthread_mutex_unlock(&s->lock);\n        if (n > 0 && s->notify)\n            s->notify(s->notify_arg);\n",
+    (STORE, "writes && more && s->ops->refresh", "n == 0 && writes && more && s->ops->refresh", "test_kv_store", "hangs"),  # a busy reader finds nothing new
+    (STORE, "    if (s->notify) // under lock: whoever ends it with kv_store_notify() is not called any more\n        s->notify(s->notify_arg);\n    pthread_mutex_unlock(&s->lock);\n", "    pthread_mutex_unlock(&s->lock);\n    if (s->notify)\n        s->notify(s->notify_arg);\n",
             "test_kv_store"),  # whoever is gone is told
     (KV, "for (int i = num - 1; i >= 0; i--) {\n        free_unlink", "for (int i = 0; i < num; i++) {\n        free_unlink", "test_kv_groups"),  # the first blocks go first
     (KV, "if (id != KV_NONE && kv->blocks[id].ref == 0)\n                kv->seen", "if (id != KV_NONE)\n                kv->seen", "test_kv_groups"),  # pages in use are freed

@@ -60,6 +60,11 @@ static bool label_in_folder(const struct model_file *f, const char *name, char *
     return hf_place_label(((const struct folder *)f)->config.family, name, buf, size);
 }
 
+static int descriptor_in_folder(const struct model_file *f, int i) {
+    const struct hf_files *files = &((const struct folder *)f)->files;
+    return i < files->num ? files->items[i].fd : -1;
+}
+
 static void close_folder(struct model_file *f) {
     struct folder *d = (struct folder *)f;
     hf_shards_free(&d->shards);
@@ -237,7 +242,8 @@ static bool fill(struct folder *d, struct err *err) {
 }
 
 struct model_file *folder_open(const char *path, struct err *err) {
-    static const struct model_file_ops ops = {read_folder, place_in_folder, close_folder, label_in_folder};
+    static const struct model_file_ops ops = {read_folder, place_in_folder, close_folder, label_in_folder,
+                                              descriptor_in_folder};
     struct err local = {0};
     struct folder *d = calloc(1, sizeof *d);
     err = err ? err : &local;

@@ -240,7 +240,7 @@ static bool fill(struct peft *d, const char *arch, struct jdoc *config, struct e
 }
 
 struct model_file *peft_open(const char *path, const char *arch, struct err *err) {
-    static const struct model_file_ops ops = {read_peft, place_in_peft, close_peft, NULL};
+    static const struct model_file_ops ops = {.read = read_peft, .place = place_in_peft, .close = close_peft};
     struct jdoc config = {.num = 0};
     struct peft *d = calloc(1, sizeof *d);
     if (!d) {

@@ -49,13 +49,13 @@ struct kv_transfer {
 };
 
 struct kv_store_stats {
-    int64_t bytes, max_bytes, pages;    // in dir; of this identity
-    uint64_t reads, writes;             // pages
-    uint64_t corrupt;                   // pages whose checksum or tokens were wrong
-    uint64_t failed;                    // transfers that the disk refused
-    uint64_t read_ns, write_ns;         // time that they took
-    bool writer;                        // this process writes; else another does
-    const char *where;                  // "disk", "valkey"; NULL: there is no store
+    int64_t bytes, max_bytes, pages; // in dir; of this identity
+    uint64_t reads, writes;          // pages
+    uint64_t corrupt;                // pages whose checksum or tokens were wrong
+    uint64_t failed;                 // transfers that the disk refused
+    uint64_t read_ns, write_ns;      // time that they took
+    bool writer;                     // this process writes; else another does
+    const char *where;               // "disk", "valkey"; NULL: there is no store
 };
 
 // Opens or makes the store in dir. STATUS_IO: dir cannot be used; STATUS_INVALID: max_bytes has no room for four pages, or no such

@@ -764,7 +764,7 @@ static bool disk_has(void *s, struct kv_hash hash, int group) { return segments_
 static int64_t disk_age(void *s, struct kv_hash hash, int group) { return segments_age(s, hash, group); }
 static void disk_stats(void *s, struct kv_store_stats *out) { segments_stats(s, out); }
 
-// What the one that writes knows nobody else changes.
+// The process that writes knows all: nobody else changes anything.
 static void disk_refresh(void *store) {
     struct segment_store *s = store;
     if (!s->writer)

@@ -4,6 +4,7 @@
 // kernels/README.md.
 
 #include "body_math.h"
+#include "hadamard.h"
 #include "half.h"
 #include "quants.h"
 
@@ -290,6 +291,7 @@ const struct cpu_kernels CPU_KERNELS = {
     .mix_conv = mix_conv,
     .mix_recur = mix_recur,
     .attend_combine = attend_combine,
+    .hadamard = hadamard,
     .to_i8 = to_i8,
     .widen_i8 = widen_i8,
     .group_max = group_max,

@@ -303,6 +303,38 @@ static void attend_combine(float *max, float *sum, float *out, float chunk_max, 
     }
 }
 
+typedef float sixteen __attribute__((vector_size(64)));
+// Sums, and differences where the sign is negative, of elements whose places differ in one bit.
+#define TURN_STEP(v, sign, ...) (__builtin_shufflevector(v, v, __VA_ARGS__) + (v) * (sign))
+
+static void turn_sixteen(float *x) {
+    static const sixteen sign1 = {1, -1, 1, -1, 1, -1, 1, -1, 1, -1, 1, -1, 1, -1, 1, -1},
+                         sign2 = {1, 1, -1, -1, 1, 1, -1, -1, 1, 1, -1, -1, 1, 1, -1, -1},
+                         sign4 = {1, 1, 1, 1, -1, -1, -1, -1, 1, 1, 1, 1, -1, -1, -1, -1},
+                         sign8 = {1, 1, 1, 1, 1, 1, 1, 1, -1, -1, -1, -1, -1, -1, -1, -1};
+    sixteen v;
+    memcpy(&v, x, sizeof v);
+    v = TURN_STEP(v, sign1, 1, 0, 3, 2, 5, 4, 7, 6, 9, 8, 11, 10, 13, 12, 15, 14);
+    v = TURN_STEP(v, sign2, 2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13);
+    v = TURN_STEP(v, sign4, 4, 5, 6, 7, 0, 1, 2, 3, 12, 13, 14, 15, 8, 9, 10, 11);
+    v = TURN_STEP(v, sign8, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7);
+    memcpy(x, &v, sizeof v);
+}
+
+static void hadamard(float *x, int n, float scale) {
+    const int size = hadamard_size(n);
+    for (int i = 0; i < n && size >= 16; i += 16)
+        turn_sixteen(x + i);
+    for (int h = size >= 16 ? 16 : 1; h < size; h *= 2)
+        for (int i = 0; i < n; i += 2 * h)
+            for (int j = i; j < i + h; j++) {
+                const float a = x[j], b = x[j + h];
+                x[j] = a + b, x[j + h] = a - b;
+            }
+    for (int i = 0; i < n; i++)
+        x[i] *= scale;
+}
+
 // As to_q8, over a whole vector.
 static void to_i8(int8_t *q, float *scale, const float *x, int n) {
     int8_t last[2 * LANES];

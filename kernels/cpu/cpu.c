@@ -2,6 +2,7 @@
 // phase, once.
 #include "device.h"
 #include "float_env.h"
+#include "hadamard.h"
 #include "kv.h"
 #include "log.h"
 #include "lora.h"
@@ -515,6 +516,12 @@ static void finish_heads(const struct device *dev, float *x, int num_heads, cons
     }
 }
 
+// Rule 17: an int8 cache's keys are turned, and queries so that scores stay.
+static void turn_heads(const struct device *dev, float *x, int num_heads, int d, float scale) {
+    for (int h = 0; h < num_heads && dev->kv_dtype == DTYPE_I8; h++)
+        dev->kernels->hadamard(x + h * d, d, scale);
+}
+
 static void finish_row(const struct finish_qkv *job, int t) {
     struct device *dev = job->dev;
     const struct layer *layer = job->layer;
@@ -535,9 +542,11 @@ static void finish_row(const struct finish_qkv *job, int t) {
     float temperature = attn_temperature(a, position);
     for (int i = 0; temperature != 1 && i < attn_q_size(a); i++)
         q[i] *= temperature;
+    turn_heads(dev, q, a->heads, a->head_dim, 1.0f / (float)hadamard_size(a->head_dim));
     if (a->shares_kv)
         return;
     finish_heads(dev, key, a->kv_heads, a, bias[1], layer->k_norm, &turn);
+    turn_heads(dev, key, a->kv_heads, a->head_dim, 1);
     for (int i = 0; bias[2] && i < kv; i++)
         value[i] += bias[2][i];
     clip_heads(value, kv, a);

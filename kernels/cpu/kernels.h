@@ -306,6 +306,8 @@ struct cpu_kernels {
     // Adds a chunk to what the chunks before it gave; max starts at -infinity, sum and out (d) at 0.
     void (*attend_combine)(float *max, float *sum, float *out, float chunk_max, float chunk_sum,
                            const float *chunk_out, int d);
+    // Turns a head of n elements, and multiplies it by scale (rule 17).
+    void (*hadamard)(float *x, int n, float scale);
     // q and scale of an int8 cache (rule 17); n is at most 1024
     void (*to_i8)(int8_t *q, float *scale, const float *x, int n);
     // y = x, exactly; n is a multiple of 32. Prefetches n bytes at `prefetch`.

@@ -1,5 +1,6 @@
 // After the QKV GEMM: bias, norms, rotation, and keys and values into their slots (a warp takes a head). And copies of
 // whole pages.
+#include "hadamard.h"
 #include "rope.h"
 #include "store.cuh"
 
@@ -79,6 +80,22 @@ __global__ void __launch_bounds__(WHOLE_THREADS) find_whole_norms(struct cuda_qk
     }
 }
 
+// Rule 17's turn of a head in shared memory, by a warp.
+KD_FN void turn_head(float *x, int d, float scale) {
+    int size = hadamard_size(d);
+    for (int h = 1; h < size; h *= 2) {
+        for (int i = kd_lane(); i < d / 2; i += 32) {
+            float *a = x + i / h * 2 * h + i % h, v = a[0], w = a[h];
+            a[0] = kd_add(v, w);
+            a[h] = kd_add(v, -w);
+        }
+        __syncwarp();
+    }
+    for (int i = kd_lane(); i < d; i += 32)
+        x[i] = kd_mul(x[i], scale);
+    __syncwarp();
+}
+
 __global__ void __launch_bounds__(QKV_WARPS * 32) finish_qkv(struct cuda_qkv a) {
     KD_SHARED(float, shared); // (QKV_WARPS, stride)
     kd_grid_release();
@@ -128,6 +145,8 @@ __global__ void __launch_bounds__(QKV_WARPS * 32) finish_qkv(struct cuda_qkv a) 
             x[i] = kd_mul(x[i], temperature);
         __syncwarp();
     }
+    if (kind < 2 && a.kv.dtype == DTYPE_I8)
+        turn_head(x, d, kind == 0 ? 1.0f / (float)hadamard_size(d) : 1);
     if (kind == 0) {
         size_t to = ((size_t)row * (size_t)a.num_heads + (size_t)head) * (size_t)d;
         store_head(a.q, to, cuda_query_dtype(a.kv.dtype), x, d);

@@ -7,6 +7,7 @@
 #include "ref_streams.h"
 #include "ref_weight.h"
 
+#include "hadamard.h"
 #include "inspect.h"
 #include "log.h"
 #include "rope.h"
@@ -468,6 +469,12 @@ static void finish_heads(struct device *dev, const struct attn_spec *a, float *x
     }
 }
 
+// As an int8 cache wants its keys, and the queries that meet them.
+static void turn_heads(const struct device *dev, float *x, int num_heads, int d, double scale) {
+    for (int h = 0; h < num_heads && dev->kv_dtype == DTYPE_I8; h++)
+        ref_hadamard(x + h * d, d, scale);
+}
+
 // x into dev->norm, normalised where there is a norm
 static void normalise(struct device *dev, const float *x, const struct weight *norm) {
     if (norm)
@@ -506,6 +513,7 @@ static void ref_qkv(struct device *dev, const struct layer *layer, const struct 
         finish_heads(dev, a, head, a->heads, layer->q_norm, turn);
         for (int i = 0; i < q_size(a); i++)
             head[i] *= attn_temperature(a, step->positions[t]);
+        turn_heads(dev, head, a->heads, a->head_dim, 1.0 / hadamard_size(a->head_dim));
         if (slots[t] < 0 || a->shares_kv)
             continue;
         CHECK(slots[t] < (int64_t)dev->limits.num_blocks * dev->block_size);
@@ -513,8 +521,10 @@ static void ref_qkv(struct device *dev, const struct layer *layer, const struct 
             ref_matvec(dev->wide, dev->norm, &layer->qkv->part[1 + which]);
             ref_adapters_add(&dev->adapters, dev->wide, dev->norm, layer->index,
                              which ? ADAPTER_V : ADAPTER_K, t);
-            if (which == 0)
+            if (which == 0) {
                 finish_heads(dev, a, dev->wide, a->kv_heads, layer->k_norm, turn);
+                turn_heads(dev, dev->wide, a->kv_heads, a->head_dim, 1);
+            }
             for (int i = 0; which == 1 && i < attn_kv_size(a); i++)
                 dev->wide[i] = attn_clipped(a, dev->wide[i]);
             for (int h = 0; which == 1 && a->v_norm && h < a->kv_heads; h++)

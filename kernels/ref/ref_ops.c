@@ -1,4 +1,5 @@
 #include "ref_ops.h"
+#include "hadamard.h"
 #include "half.h"
 #include "log.h"
 #include "rope.h"
@@ -273,6 +274,19 @@ void ref_rope(float *x, const struct rope_config *rope, const int32_t positions[
         x[ia] = (float)(a * c - b * s);
         x[ib] = (float)(a * s + b * c);
     }
+}
+
+void ref_hadamard(float *x, int d, double scale) {
+    int size = hadamard_size(d);
+    double y[1024];
+    CHECK(d <= 1024);
+    for (int i = 0; i < d; i++) {
+        y[i] = 0;
+        for (int j = 0; j < size; j++)
+            y[i] += (double)x[i / size * size + j] * (__builtin_parity((unsigned)(i % size & j)) ? -1 : 1);
+    }
+    for (int i = 0; i < d; i++)
+        x[i] = (float)(y[i] * scale);
 }
 
 void ref_attention(float *o, const float *q, const float *k, const float *v, int n, int d, int stride,

@@ -49,6 +49,9 @@ double ref_softcap(double x, double cap);
 // Rotates one head in place.  x (d)
 void ref_rope(float *x, const struct rope_config *rope, const int32_t positions[ROPE_AXES]);
 
+// Turns one head in place by a Hadamard matrix of hadamard_size(d) neighbours, times scale.  x (d)
+void ref_hadamard(float *x, int d, double scale);
+
 // o = softmax(softcap(q . k * scale)) v over n tokens; the sum has exp(sink), too.  q, o (d), k, v (n, d) with rows
 // `stride` floats apart, sink -INFINITY: none
 void ref_attention(float *o, const float *q, const float *k, const float *v, int n, int d, int stride,

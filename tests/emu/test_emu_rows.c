@@ -421,6 +421,8 @@ static void check_qkv(int H, int K, int d, int block_size, enum dtype dtype, enu
                 norm_in_place(want, NULL, d, NORM_RMS);
             for (int i = 0; i < d && h < H && a.temperatures; i++)
                 want[i] *= temperatures[pos[r]];
+            if (dtype == DTYPE_I8 && h < H + K)
+                ref_hadamard(want, d, h < H ? 1.0 / (d & -d) : 1);
             const char *at = got_q + (size_t)((r * H + h) * d) * q_size;
             enum dtype type = q_dtype;
             float scale = 1, best = 0;
@@ -469,21 +471,22 @@ static void check_qkv(int H, int K, int d, int block_size, enum dtype dtype, enu
 }
 
 // The bits of rule 17 for hostile vectors: ties, zeros, the smallest that count, NaN, infinity.
+// Of values: keys are turned before.
 TEST(test_int8) {
-    enum { D = 40, ROWS = 8 };
-    float x[ROWS][3 * D], key_scales[ROWS], want_scale;
+    enum { D = 40, V = 2 * D, ROWS = 8 };
+    float x[ROWS][3 * D], value_scales[ROWS], want_scale;
     int8_t want[D];
     int64_t slots[ROWS];
     int32_t positions[ROWS] = {0};
     for (int r = 0; r < ROWS; r++) {
         slots[r] = r;
         for (int i = 0; i < 3 * D; i++)
-            x[r][i] = r == 0 ? (float)(i - D) + 0.5f : random_float() * 3;
-        x[0][D + D - 1] = 127; // a scale of 1: halves are ties
-        for (int i = D; i < 2 * D && r >= 1 && r <= 3; i++)
+            x[r][i] = r == 0 ? (float)(i - V) + 0.5f : random_float() * 3;
+        x[0][V + D - 1] = 127; // a scale of 1: halves are ties
+        for (int i = V; i < V + D && r >= 1 && r <= 3; i++)
             x[r][i] *= r == 1 ? 0 : r == 2 ? 0x1p-103f : 0x1p-98f;
     }
-    x[4][D + 3] = NAN, x[5][D + 5] = INFINITY, x[6][D + 7] = -1e30f, x[7][D] = 0x1p-126f;
+    x[4][V + 3] = NAN, x[5][V + 5] = INFINITY, x[6][V + 7] = -1e30f, x[7][V] = 0x1p-126f;
     for (int order = 0; order < SCHEDULES; order++) {
         void *keys = poisoned(ROWS * D), *values = poisoned(ROWS * D);
         struct cuda_qkv a = {.x = to_device(x, sizeof x),
@@ -493,14 +496,14 @@ TEST(test_int8) {
                              .positions = to_device(positions, sizeof positions),
                              .slots = to_device(slots, sizeof slots),
                              .q = poisoned(ROWS * D * 2),
-                             .kv = {keys, values, DTYPE_I8, 8, 1, D, poisoned(sizeof key_scales),
-                                    poisoned(sizeof key_scales)}};
+                             .kv = {keys, values, DTYPE_I8, 8, 1, D, poisoned(sizeof value_scales),
+                                    poisoned(sizeof value_scales)}};
         rt_test_order(order);
         cuda_qkv(rt, &a);
-        int8_t *got = to_host(keys, ROWS * D);
-        float *scales = to_host(a.kv.key_scales, sizeof key_scales);
+        int8_t *got = to_host(values, ROWS * D);
+        float *scales = to_host(a.kv.value_scales, sizeof value_scales);
         for (int r = 0; r < ROWS; r++) {
-            ref_quantise(want, &want_scale, x[r] + D, D);
+            ref_quantise(want, &want_scale, x[r] + V, D);
             assert_memory_equal(got + r * D, want, D);
             if (isnan(want_scale))
                 assert_true(isnan(scales[r]));

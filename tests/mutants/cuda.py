@@ -103,6 +103,9 @@ ROWS = [
     (CUDA % "emu/wgmma.cpp", "if (b->writer[l.piece] == l.number)", "if (l.number == 0)", "test_emu_attention"),  # emulator: fences are not seen
     (CUDA % "emu/wgmma.cpp", "if (r.known && r.n == n && digest(r) != r.fenced)", "if (false)", "test_emu_intrinsics"),  # emulator: registers written behind the fence
     (CUDA % "emu/wgmma.cpp", "if (b->warps[i].history != b->warps[i / 4 * 4].history)", "if (false)", "test_emu_intrinsics"),  # emulator: warps that do not do the same
+    (CUDA % "qkv.cu", "h < size; h *= 2)", "h < size / 2; h *= 2)", "test_emu_rows", "test_qkv"),  # int8: the last stage of the keys' turn is missing
+    (CUDA % "qkv.cu", "        __syncwarp();\n    }\n    for (int i = kd_lane(); i < d; i += 32)\n        x[i] = kd_mul(x[i], scale);",
+            "    }\n    for (int i = kd_lane(); i < d; i += 32)\n        x[i] = kd_mul(x[i], scale);", "test_emu_rows", "test_qkv"),  # int8: stages of the keys' turn overtake each other
     (CUDA % "store.cuh", "!finite || max < 7.88860905e-31f; // 2^-100", "!finite || max == 0;", "test_emu_rows", "test_int8 qkv.cu"),  # int8: vectors too small for a scale
     (CUDA % "store.cuh", "finite = __ballot_sync(ALL_LANES, finite) == ALL_LANES;", "__syncwarp();", "test_emu_rows", "test_int8 qkv.cu"),  # int8: a NaN that lane 0 does not see
     (CUDA % "intrinsics.h", "    if (a >= 0x43e80000u)\n        return (uint8_t)(sign | 0x7eu);\n    if (a >= 0x3c800000u)\n        return (uint8_t)(sign | (a - ", "    if (a >= 0x3c800000u)\n        return (uint8_t)(sign | (a - ",

@@ -88,6 +88,11 @@ ROWS = [
             "x = v16_fma(v16_load(w->p + at), scale, v16_sub(zero, best));", "test_canonical"),  # a weight with one rounding less
     (BODY_SOFTMAX, "x = v16_max(v16_set1(-127), x);", "x = v16_max(v16_set1(-126), x);", "test_kernels"),  # weights never become 0
     (AVX512, "0xff, _mm512_setr_epi32(0, 4, 8, 12, 2, 6,", "0xff, _mm512_setr_epi32(0, 4, 8, 12, 6, 2,", "test_kernels"),  # sums of two queries change places
+    (BODY_ATTENTION, "for (int h = size >= 16 ? 16 : 1; h < size; h *= 2)", "for (int h = size >= 16 ? 16 : 1; h < size / 2; h *= 2)",
+            "test_kernels"),  # int8: the last stage of the keys' turn is missing
+    (BODY_ATTENTION, "sign4 = {1, 1, 1, 1, -1,", "sign4 = {1, 1, 1, -1, -1,", "test_kernels"),  # int8: a sign of the keys' turn
+    (CPU, "turn_heads(dev, q, a->heads, a->head_dim, 1.0f / (float)hadamard_size(a->head_dim));", "", "test_canonical"),  # int8: turned keys before queries that are not
+    ("kernels/hadamard.h", "return d & -d;", "return d;", "test_ops"),  # int8: heads of no power of two
     (ATTENTION, "&c->key_scale[i]) = scale + head * B;", "&c->key_scale[i]) = scale + head * 0 * B;", "test_ops"),  # decode, int8: scales of the first head for all
     (BODY_SOFTMAX, "    if (c->step0 > 0)\n        return;\n", "", "test_ops"),  # each step of decode forgets those before it
     (ATTENTION, "c->step0 = step, c->step1 = step + 1;", "c->step0 = step, c->step1 = 4;", "test_ops"),  # steps of decode are done twice

@@ -214,6 +214,29 @@ static inline float plain_pairs(float sum, const float *w, const float *x, int n
     return sum;
 }
 
+// Rule 17: the halves of each `size` neighbours first, then their sums and differences.
+static inline void plain_halves(float *x, int size) {
+    if (size == 1)
+        return;
+    plain_halves(x, size / 2);
+    plain_halves(x + size / 2, size / 2);
+    for (int i = 0; i < size / 2; i++) {
+        float a = x[i], b = x[i + size / 2];
+        x[i] = a + b;
+        x[i + size / 2] = a - b;
+    }
+}
+
+static inline void plain_turn(float *x, int d, float scale) {
+    int size = 1;
+    while (d % (2 * size) == 0)
+        size *= 2;
+    for (int i = 0; i < d; i += size)
+        plain_halves(x + i, size);
+    for (int i = 0; i < d; i++)
+        x[i] *= scale;
+}
+
 // Rules 1, 2, 4: elements [k0, k1) of the dot of x with row n of a matrix as the file has it
 static inline float plain_dot(const struct tensor *w, int n, const float *x, int k0, int k1) {
     struct ref_matrix m = {w->data, w->dtype, (int)w->shape[0], (int)w->shape[1], NULL};

@@ -135,6 +135,8 @@ static void check_layer(enum dtype dtype, enum dtype kv, int window, bool qk_nor
         for (int i = 0; i < Q && m->attn[0].temp_scale > 0; i++)
             q[t][i] *=
                 (float)(1 + (double)m->attn[0].temp_scale * log(1 + (START + t + 1) / m->attn[0].temp_step));
+        for (int i = 0; i < Q && kv == DTYPE_I8; i += d)
+            plain_turn(q[t] + i, d, 1.0f / (float)(d & -d));
     }
     assert_memory_equal(q, in->act.q, sizeof q);
 
@@ -159,6 +161,8 @@ static void check_layer(enum dtype dtype, enum dtype kv, int window, bool qk_nor
         for (int i = 0; i < KV; i++)
             key[i] = plain_dot(&qkv->part[1], i, x, 0, D);
         plain_heads(f, key, KV / d, &qkv->bias[1], k_norm, START + t);
+        for (int i = 0; i < KV && kv == DTYPE_I8; i += d)
+            plain_turn(key + i, d, 1);
         float value[KV];
         for (int i = 0; i < KV; i++) {
             value[i] = plain_dot(&qkv->part[2], i, x, 0, D);

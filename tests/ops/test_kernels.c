@@ -6,6 +6,7 @@
 #include "float_env.h"
 #include "kernels.h"
 #include "pack.h"
+#include "plain.h"
 #include "quants.h"
 #include "variants.h"
 
@@ -476,7 +477,7 @@ TEST(test_pack) {
 
 TEST(test_vectors) {
     enum { N = 1056 };
-    static float x[N], w[N], y[NUM_VARIANTS][N], z[NUM_VARIANTS][N], z2[NUM_VARIANTS][N],
+    static float x[N], w[N], turned[2][N], y[NUM_VARIANTS][N], z[NUM_VARIANTS][N], z2[NUM_VARIANTS][N],
         gated[NUM_VARIANTS][N];
     static uint16_t h[NUM_VARIANTS][N], g[NUM_VARIANTS][N];
     static struct act_q8 q[NUM_VARIANTS][N / 32];
@@ -524,6 +525,13 @@ TEST(test_vectors) {
             memset(g[v], 0xee, sizeof g[v]);
             k->to_f16(g[v], x, n);
             assert_memory_equal(g[0], g[v], (size_t)N * 2);
+            memset(turned, 0xff, sizeof turned);
+            for (int side = 0; side < 2; side++)
+                memcpy(turned[side], x, (size_t)n * sizeof *x);
+            k->hadamard(turned[0], n, 0.25f);
+            plain_turn(turned[1], n, 0.25f);
+            assert_true(same_floats(turned[0], turned[1], n));
+            assert_true(n == N || isnan(turned[0][n]));
             k->to_q8(q[v], x, whole);
             for (int i = 0; i < whole / 32; i++) {
                 assert_memory_equal(q[0][i].q, q[v][i].q, 32);

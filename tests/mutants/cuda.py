@@ -222,7 +222,7 @@ ROWS = [
     (CUDA % "experts.c", "own.shared = apart ? NULL : a.shared;", "own.shared = a.shared;", "test_emu_ranks"),  # the shared expert twice
     (CUDA % "experts.c", "many && (dev->exact || own_norms);", "many && own_norms;", "test_emu_ranks"),  # the shared expert's parts in the experts' tree
     (CUDA % "experts.c", "many && (dev->exact || own_norms);", "many && dev->exact;", "test_emu_ranks"),  # norms of ranks' parts
-    (CUDA % "ranks.cu", "if (a.add && k * step < most)", "if (k * step < most)", "test_emu_peers"),  # a sum of ranks on top of the layer's before
+    (CUDA % "ranks.cu", "if (a.add && k * step < most)", "if (k * step < most)", "test_emu_ranks"),  # a sum of ranks on top of the layer's before
     (CUDA % "peers.c", ".add = add});", ".add = add || true});", "test_emu_ranks"),  # the same by NCCL
     (CUDA % "peers.c", "bool bf16 = cuda_act_dtype_of(w->matrix[0].layout) == ACT_DTYPE_BF16;", "bool bf16 = cuda_act_dtype_of(w->matrix[0].layout) != ACT_DTYPE_F16;", "test_emu_ranks"),  # NCCL: bf16 sums of F32 weights
     (CUDA % "peers.c", "    if (bf16)\n        cuda_norm(", "    if (false)\n        cuda_norm(", "test_emu_ranks"),  # NCCL: nobody rounds the parts
@@ -314,10 +314,10 @@ ROWS = [
     (CUDA % "pack.cu", "i += SCATTER_BLOCKS * SCATTER_THREADS)", "i += 2 * SCATTER_BLOCKS * SCATTER_THREADS)", "test_emu_rows", "test_scatter"),  # half of a long part of an upload
     (CUDA % "step.c", "bool same_splits = memcmp(g->max_splits, key.max_splits, sizeof key.max_splits) == 0;", "bool same_splits = true;", "test_emu_steps"),  # a graph replays a step with more splits of a spec
     (CUDA % "step.c", "    if (step->masks && step->masks_wait)\n", "    if (false)\n", "test_emu_steps"),  # masks are read before they are there
-    (CUDA % "phases.c", ".slots = dev->inputs.groups[layer->kv_group].slots,", ".slots = dev->inputs.groups[0].slots,", "test_emu_forward"),  # every layer writes to the pages of the first group
-    (CUDA % "phases.c", "int spec = layer->attn.index, rows = dev->work.num_decode;", "int spec = 0, rows = dev->work.num_decode;", "test_emu_forward"),  # every layer decodes by the splits of the first spec
+    (CUDA % "phases.c", ".slots = dev->inputs.groups[layer->kv_group].slots,", ".slots = dev->inputs.groups[0].slots,", "test_emu_kinds"),  # every layer writes to the pages of the first group
+    (CUDA % "phases.c", "int spec = layer->attn.index, rows = dev->work.num_decode;", "int spec = 0, rows = dev->work.num_decode;", "test_emu_kinds"),  # every layer decodes by the splits of the first spec
     (CUDA % "phases.c", ".tile_rows = dev->work_config.tile_rows,\n                             .window = layer->attn.window,", ".tile_rows = dev->work_config.tile_rows,\n                             .window = dev->model.attn[0].window,", "test_emu_kinds"),  # every layer has the window of the first
-    (CUDA % "phases.c", ".rope_pairs = rope ? rope->dim / 2 : 0,", ".rope_pairs = dev->model.ropes[0].dim / 2,", "test_emu_forward"),  # positions rotate in every layer
+    (CUDA % "phases.c", ".rope_pairs = rope ? rope->dim / 2 : 0,", ".rope_pairs = dev->model.ropes[0].dim / 2,", "test_emu_kinds"),  # positions rotate in every layer
     (CUDA % "work.c", ".begin = at > begin ? at : begin,", ".begin = at,", "test_emu_steps"),  # decode reads what a window gave back
     (CUDA % "phases.c", "&dev->inputs.rows[first].row : NULL", "&dev->inputs.rows[0].row : NULL", "test_emu_steps"),  # hidden states of the first rows for those that follow
     (CUDA % "phases.c", "    float *to = dev->result[dev->num_begun & 1].hidden;\n", "    float *to = dev->result[0].hidden;\n", "test_emu_steps"),  # hidden states of two steps in one place

@@ -331,7 +331,7 @@ ROWS = [
     (KV, "for (int i = num - 1; i >= 0; i--) {\n        free_unlink", "for (int i = 0; i < num; i++) {\n        free_unlink", "test_kv_groups"),  # the first blocks go first
     (KV, "if (id != KV_NONE && kv->blocks[id].ref == 0)\n                kv->seen", "if (id != KV_NONE)\n                kv->seen", "test_kv_groups"),  # pages in use are freed
     (POLICY, "    if (r->late)\n        return 0;", "", "test_simulator"),  # a row is planned before its mask is there
-    (POLICY, "        if (r->late) // S16\n            continue;", "", "test_simulator"),  # likewise from the queue
+    (POLICY, "        if (r->late) // S16\n            continue;", "", "test_scheduler_blocks"),  # likewise from the queue
     (POLICY, "c->has_next_hash && !c->late &&", "c->has_next_hash &&", "test_simulator"),  # others wait for whom nobody computes
     (MASKS, "    w->unwanted = w->working == r;", "", "test_service"),  # a filter is asked when it is freed
     (BATCH, "f->rollback(f->state, accepted);", "f->rollback(f->state, m->num_drafts);",

@@ -476,6 +476,31 @@ static void check_worst(const char *vocab) {
     tokenizer_free(t);
 }
 
+// From the end of a run of digits, however many bytes a digit has; what is left begins a word, or ends the one before it.
+TEST(test_threes) {
+    static const char *const extra[] = {"12", "123", "\xc3\x82\xc2\xbd",
+                                        "\xc3\x82\xc2\xbd"
+                                        "1"};
+    static const char *const merges[] = {"1 2", "12 3", "\xc3\x82 \xc2\xbd", "\xc3\x82\xc2\xbd 1"};
+    struct err err = {0};
+    struct tokenizer *apart = small_vocab("afmoe", -1, extra, NULL, 4, merges, 4, &err),
+                     *joined = small_vocab("superbpe", -1, extra, NULL, 4, merges, 4, &err);
+    if (!apart || !joined)
+        fail_msg("%s", err.msg);
+    EXPECT_IDS(apart, "4123", 0, '4', 257);
+    EXPECT_IDS(apart, "12\xd9\xa4\xd9\xa4", 0, '1', '2', 0xd9, 0xa4, 0xd9, 0xa4); // 1, 2 and two Arabic fours
+    EXPECT_IDS(apart,
+               "\xc2\xbd"
+               "1123",
+               0, 258, '1', 257); // one half is a number, and no digit
+    EXPECT_IDS(joined,
+               "\xc2\xbd"
+               "1123",
+               0, 259, 257);
+    tokenizer_free(apart);
+    tokenizer_free(joined);
+}
+
 TEST(test_worst_cases) {
     check_worst(GGML "gpt-2.gguf");
     check_worst(GGML "deepseek-llm.gguf");

@@ -290,8 +290,8 @@ TEST(test_step_wire) {
     assert_true(out.masks && !out.masks[0] && out.masks[1] && !out.masks[2]);
     assert_memory_equal(out.masks[1], ((uint32_t[]){1, 2, 3}), sizeof bits);
     // Bytes beyond the limits, or not whole, are no step.
-    const struct step_limits small = {
-        .max_tokens = 4, .max_seqs = 4, .max_rows = 8, .max_context = 64, .num_blocks = 8, .has_types = true};
+    struct step_limits small = limits;
+    small.max_tokens = T - 1;
     bytes = step_wire_write(buffer, &step, &model);
     assert_int_equal(step_wire_read(buffer, bytes, &small, &model, 16, &out, &err), STATUS_DEVICE);
     assert_int_equal(step_wire_read(buffer, bytes - 64, &limits, &model, 16, &out, NULL), STATUS_DEVICE);

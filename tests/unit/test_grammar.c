@@ -428,6 +428,13 @@ TEST(test_masks) {
         made(b, gb_alt_of(b, gb_dfa(b, dfa_regex("[^e]*", 5, true, &err)),
                           gb_dfa(b, dfa_regex("([ -~]|[\\u00a0-\\u00ff][ -~]*[^ -~]?)*", 37, true, &err)))),
         trie, 300);
+    for (int most = 1; most < 6; most++) { // fewer characters than a level of tokens has, and some more
+        char regex[] = "[^\n]{0,5}";
+        regex[7] = (char)('0' + most);
+        b = builder(JSON_ORDER_SCHEMA);
+        check_masks(made(b, gb_seq_of(b, gb_dfa(b, dfa_regex(regex, 9, true, &err)), gb_text(b, "\n"))), trie,
+                    30);
+    }
     b = builder(JSON_ORDER_SCHEMA);
     check_masks(made(b, gb_seq_of(b, gb_dfa(b, gb_dfa_without(b, "end", 3)), gb_text(b, "end"),
                                   gb_repeat(b, gb_token(b, 1), 0, 1))),

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Reads the machine code of the GEMM and attention kernels (sm_90a): what ptxas decides and no emulator sees.
 
-    sass.py [--nvcc nvcc] [--print] [FILE.cu ...]
+    sass.py [--nvcc nvcc] [--print] [--cubins FOLDER] [FILE.cu ...]
 
 Of each kernel with a main loop (the innermost one that multiplies on tensor cores, else the one that copies):
 - no local memory;
@@ -10,7 +10,8 @@ Of each kernel with a main loop (the innermost one that multiplies on tensor cor
   loads, which it would wait for in the same step;
 - it has no more than `instructions`, for `HMMA` products (of wgmma: HGMMA).
 
-The table is kernels/cuda/sass.txt; --print writes its rows. Needs nvcc, and nvdisasm of the toolkit or of PyPI
+The table is kernels/cuda/sass.txt; --print writes its rows. --cubins reads what the module was built of, FOLDER/SOURCE.o.cubin, and
+compiles nothing. Needs nvcc, and nvdisasm of the toolkit or of PyPI
 (nvidia-cuda-nvdisasm); without them it says SKIPPED and ends with 77, or with QUIRE_REQUIRE_NVCC set fails. Standard
 library only.
 """
@@ -38,15 +39,20 @@ def find_nvdisasm(nvcc):
     return next((p for p in [shutil.which("nvdisasm"), beside, *wheels] if p and os.path.exists(p)), None)
 
 
-def disassemble(nvcc, nvdisasm, sources):
+def compile_one(nvcc, source, cubin):
+    command = [nvcc, "-std=c++17", "-O3", "-ftz=true", "-arch=sm_90a", "-DQUIRE_SM90A", "-cubin", "-o", cubin]
+    command += [f"-I{os.path.join(ptxas.ROOT, d)}" for d in ("base", "include", "kernels", "kernels/cuda")]
+    subprocess.run(command + [os.path.join(ptxas.CUDA, source)], check=True)
+
+
+def disassemble(nvcc, nvdisasm, sources, cubins):
     """{kernel: [(label or None, instruction)]}"""
     kernels = {}
     with tempfile.TemporaryDirectory() as tmp:
         for source in sources:
-            cubin = os.path.join(tmp, "cubin")
-            command = [nvcc, "-std=c++17", "-O3", "-ftz=true", "-arch=sm_90a", "-DQUIRE_SM90A", "-cubin", "-o", cubin]
-            command += [f"-I{os.path.join(ptxas.ROOT, d)}" for d in ("base", "include", "kernels", "kernels/cuda")]
-            subprocess.run(command + [os.path.join(ptxas.CUDA, source)], check=True)
+            cubin = os.path.join(cubins or tmp, f"{source}.o.cubin")
+            if not cubins:
+                compile_one(nvcc, source, cubin)
             text = subprocess.run([nvdisasm, "-c", cubin], check=True, capture_output=True, text=True).stdout
             code = None
             for line in text.splitlines():
@@ -108,6 +114,7 @@ def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--nvcc", default="nvcc")
     p.add_argument("--print", action="store_true")
+    p.add_argument("--cubins", metavar="FOLDER")
     p.add_argument("sources", nargs="*", default=SOURCES)
     a = p.parse_args()
     nvdisasm = find_nvdisasm(a.nvcc)
@@ -115,7 +122,7 @@ def main():
         print(f"SKIPPED: there is no {'nvdisasm' if shutil.which(a.nvcc) else a.nvcc}; the machine code is not read")
         sys.exit(1 if os.environ.get("QUIRE_REQUIRE_NVCC") else 77)
     limits, found, bad = {} if a.print else read_table(), {}, 0
-    for mangled, code in disassemble(a.nvcc, nvdisasm, a.sources).items():
+    for mangled, code in disassemble(a.nvcc, nvdisasm, a.sources, a.cubins).items():
         row, kernel = measure(code), ptxas.short(mangled)
         if not row["instructions"]:
             continue

@@ -22,7 +22,17 @@ def pytest_configure(config):
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard if 0 <= hard <= 65536 else 65536, hard))
 
 
+# Files that take longest, the longest first: else one of two workers would be alone with the last of them. pytest-xdist goes by the
+# number of tests, which says little.
+LONGEST = [f"test_{name}.py" for name in (
+    "processes", "models", "kv_store", "agent", "lifecycle", "hosts", "kv_store_device", "folder", "tls", "load", "quantised_quality",
+    "encoders", "fields", "terminal", "odd_bodies", "anthropic", "structured", "examples", "http", "responses", "bench_hostile",
+    "documented", "bad_input", "compiling")]  # fmt: skip
+
+
 def pytest_collection_modifyitems(config, items):
+    places = {name: place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: places.get(item.path.name, len(places)))
     if config.getoption("--slow") or os.environ.get("QUIRE_SLOW"):
         return
     for item in items:

@@ -150,6 +150,14 @@ def test_structured(build):
     check(all(float(r[i]) > 0 for r in rows for i in (3, 4, 5, 9)), rows)
 
 
+def test_kv_store(build):
+    command = [sys.executable, HERE / "kv_store.py", "--build", build, "--tokens", 400, "--rounds", 2, "--requests", 6, "--clients", 2, "--threads", 1]
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=600)
+    row = [c.strip() for c in done.stdout.splitlines()[-1].split("|")[1:-1]]
+    check(done.returncode == 0 and row[:2] == ["quire-tiny", "400"] and len(row) == 7, done)
+    check(float(row[2].split()[0]) > float(row[4].split()[0]) > 0 and float(row[5][:-1]) > 0, row)
+
+
 def test_better():
     check(serving.better(3.0, 2.0, True) == "1.50 ×" and serving.better(3.0, 2.0, False) == "0.67 ×", "ratios")
     check(serving.better(0.0, 2.0, False) == "ours is 0" and serving.better(2.0, 0.0, False) == "0.00 ×", "a percentile of ours is 0")
@@ -160,5 +168,6 @@ if __name__ == "__main__":
     test_better()
     test_picky(Path(sys.argv[1]).resolve())
     test_structured(Path(sys.argv[1]).resolve())
+    test_kv_store(Path(sys.argv[1]).resolve())
     test_serving(Path(sys.argv[1]).resolve())
     print("reports, ratios and tables as expected")

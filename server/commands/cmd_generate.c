@@ -1,4 +1,4 @@
-// quire generate [MODEL] -p TEXT: one completion, streamed to stdout, or one JSON object.
+// quire generate [MODEL] -p TEXT, or MODEL TEXT: one completion, streamed to stdout, or one JSON object.
 #include "api/messages.h"
 #include "buf.h"
 #include "commands.h"
@@ -206,13 +206,22 @@ static int generate_text(struct generation *g, struct local *l) {
 }
 
 int cmd_generate(const struct config *c) {
-    struct generation g = {.config = c};
+    struct config own = *c;
+    struct generation g = {.config = &own};
     struct local l;
-    if (!c->prompt) {
+    const size_t most = c->prompt ? 1 : 2; // MODEL TEXT, too
+    if (c->args.len > most) {
+        complain("generate takes one MODEL and one TEXT, found '%s' (quotes keep words together)",
+                 c->args.items[most]);
+        return EXIT_USAGE;
+    }
+    if (c->args.len == 2)
+        own.prompt = c->args.items[1];
+    if (!own.prompt) {
         complain("generate needs -p TEXT");
         return EXIT_USAGE;
     }
-    int rc = local_open(&l, c);
+    int rc = local_open(&l, &own);
     if (rc == 0) {
         rc = generate_text(&g, &l);
         local_close(&l);

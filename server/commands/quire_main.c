@@ -29,7 +29,7 @@ static const struct {
     int num_args; // after MODEL; with only these, MODEL is the default one. -1: takes no MODEL
 } commands[] = {
     {"serve", "[MODEL]", "Serve a model over HTTP.", CMD_SERVE, cmd_serve, 0},
-    {"generate", "[MODEL] -p TEXT", "Print one completion.", CMD_GENERATE, cmd_generate, 0},
+    {"generate", "[MODEL] -p TEXT | MODEL TEXT", "Print one completion.", CMD_GENERATE, cmd_generate, 0},
     {"chat", "[MODEL | URL]", "Talk to a model, or to a running server.", CMD_CHAT, cmd_chat, 0},
     {"inspect", "[MODEL]", "Describe a model file.", CMD_INSPECT, cmd_inspect, 0},
     {"perplexity", "[MODEL] --file TEXT", "Measure how well a model predicts a text.", CMD_PERPLEXITY,
@@ -40,7 +40,7 @@ static const struct {
      cmd_quantize, -1},
     {"replay", "RECORD", "Check that a run of `serve --record` plans the same again.", CMD_REPLAY, cmd_replay,
      -1},
-    {"launch", "claude|codex|opencode [--print] [-- ARGUMENTS]", "Run a coding agent with a running server.",
+    {"launch", "AGENT [--print] [-- ARGUMENTS]", "Run claude, codex or opencode with a running server.",
      CMD_LAUNCH, cmd_launch, -1},
     {"top", "[URL] [--once]", "Watch a running server.", CMD_TOP, cmd_top, -1},
     {"health", "[URL]", "Exit with 0 if a running server works.", CMD_HEALTH, cmd_health, -1},

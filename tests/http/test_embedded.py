@@ -127,6 +127,10 @@ def test_generate_answers():
     assert whole["usage"]["prompt_tokens"] == said["usage"]["prompt_tokens"]
     raw = json.loads(run("generate", "-p", question, "--json", "--raw").stdout)
     assert raw["prompt_tokens"] == [int(i) for i in run("tokenize", "--ids", question).stdout.split()]
+    assert run("generate", MODEL, question).stdout == answer.stdout  # as Ollama's and vLLM's users write it
+    for words in ([MODEL, question, "twice"], [MODEL, "twice", "-p", question]):
+        done = run("generate", *words)
+        assert done.returncode == 2 and "one MODEL and one TEXT, found 'twice'" in done.stderr
     assert json.loads(run("generate", "-p", "", "--json").stdout)["usage"]["prompt_tokens"] == 1
     assert run("generate", "-p", "\udcff", "--raw").returncode == 0
     assert run("generate", "-p", "\udcff").returncode == 2

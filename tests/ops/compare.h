@@ -170,7 +170,9 @@ static inline void poison_kv(struct instance *in) {
 // Tokens [0, total) of sequence 0, `chunk` at a time, beside `mates` other sequences; logits of every row.
 static inline struct trace run_chunked(const struct fixture *f, struct setup s, int total, int chunk,
                                        int mates) {
-    struct instance *in = instance_open(f, s, 512, 512, 33);
+    int most = 3 * ((total + chunk - 1) / chunk); // tokens of a mate
+    int context = mates == 0 || total > most ? total : most;
+    struct instance *in = instance_open(f, s, 512, context, 1 + (mates < 32 ? mates : 32));
     struct trace t = {0};
     if (!in)
         return t;

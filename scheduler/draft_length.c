@@ -4,18 +4,20 @@ static const int bounds[DRAFT_COSTS] = {1,  2,  3,  4,   5,   6,   7,   8,   9, 
                                         12, 14, 16, 20,  24,  28,  32,  40,  48,  56,
                                         64, 80, 96, 112, 128, 160, 192, 224, 256, 1 << 30};
 
-// Much later a step may cost less than it did, and drafts may be right more often. A cost therefore decays by
-// COST_DECAY a step, by MAX_COST_DECAY at most, and a request's record by RECORD_DECAY, so that now and then one step
-// tries it again.
-static const double COST_DECAY = 1e-4, MAX_COST_DECAY = 0.2, RECORD_DECAY = 0.98, FORGET = 0.9,
-                    PRIOR_WEIGHT = 2;
+// A request's record decays where nothing is tried, so that now and then one step tries again.
+static const double RECORD_DECAY = 0.98, FORGET = 0.9, PRIOR_WEIGHT = 2;
 enum { MOST_DRAFTS = 32 }; // of a step: beyond it the rows are no more for nothing
 enum { FEW_TOKENS = 2 };   // that the draft model is behind after a step
 enum { CHUNK = 64 };       // that it catches up with at once
 
-// Steps that the draft model may lose until it must have gained some, and more with each step; what it gained counts up
-// to a bound.
-static const double MAY_LOSE = 10, MAY_LOSE_A_STEP = 0.003, MOST_GAINED = 50;
+// A cost is known by FEW_TIMES times, until none was measured for so many steps: later a step may cost less than it did.
+enum { FEW_TIMES = 3, FIRST_RETRY = 64, RETRY_GROWTH = 4, LAST_RETRY = 1024 };
+
+// Steps' worth of time that the draft model may lose, more if it has prompts to read first, and more with each step; what it
+// gained counts up to a bound. Behind a pause it may lose so much again to show that it gains.
+static const double MAY_LOSE = 3, MAY_LOSE_READING = 10, MAY_LOSE_A_STEP = 0.0005, MAY_LOSE_AGAIN = 0.5,
+                    MOST_GAINED = 50;
+enum { FIRST_PAUSE = 64, MOST_DOUBLED = 4 }; // steps
 
 static int bucket_of(int rows) {
     int b = 0;
@@ -24,44 +26,107 @@ static int bucket_of(int rows) {
     return b;
 }
 
+// The lower quartile, as what disturbs a step makes it longer. 0: there is none.
+static int64_t typical(const struct draft_cost *c) {
+    int64_t sorted[DRAFT_TIMES];
+    int n = c->count < DRAFT_TIMES ? c->count : DRAFT_TIMES;
+    for (int i = 0; i < n; i++) {
+        int at = i;
+        for (; at > 0 && sorted[at - 1] > c->ns[i]; at--)
+            sorted[at] = sorted[at - 1];
+        sorted[at] = c->ns[i];
+    }
+    return n > 0 ? sorted[(n - 1) / 3] : 0;
+}
+
+static bool is_known(const struct draft_length *d, const struct draft_cost *c) {
+    return c->count >= FEW_TIMES && d->steps - c->measured < (uint64_t)c->retry;
+}
+
+static double may_lose(const struct draft_length *d) {
+    return d->reads_prompts ? MAY_LOSE_READING : MAY_LOSE;
+}
+
+// A step that took much less tells that the machine was slow before: what it took then is forgotten. The draft model's steps
+// between two count once, as one pause of the machine may hold up all.
 static void cost_add(const struct draft_length *d, struct draft_cost *c, int64_t ns) {
-    double x = (double)ns, weight = c->count < 9 ? 1.0 / (c->count + 1) : 0.1;
     if (ns <= 0)
         return;
-    if (c->count > 0 && x > 2 * c->ns) // the machine was taken away
-        x = 2 * c->ns;
-    c->ns += (x - c->ns) * weight;
-    c->count += c->count < 9;
+    if (c->count > 0 && c->measured == d->steps) {
+        int64_t *last = &c->ns[(c->count - 1) % DRAFT_TIMES];
+        *last = ns < *last ? ns : *last;
+        return;
+    }
+    if (ns < typical(c) / 4 * 3) {
+        for (int i = 0; i < DRAFT_TIMES; i++)
+            c->ns[i] = ns;
+        c->retry = FIRST_RETRY;
+    } else if (d->steps - c->measured >= (uint64_t)c->retry) {
+        c->retry = c->retry == 0 ? FIRST_RETRY : c->retry < LAST_RETRY ? c->retry * RETRY_GROWTH : LAST_RETRY;
+    }
+    c->ns[c->count++ % DRAFT_TIMES] = ns;
+    c->count = c->count < 2 * DRAFT_TIMES ? c->count : DRAFT_TIMES;
     c->measured = d->steps;
 }
 
 void draft_length_measured(struct draft_length *d, int rows, int64_t ns) {
     d->steps += ns > 0;
-    cost_add(d, &d->costs[bucket_of(rows)], ns);
+    int bucket = bucket_of(rows);
+    cost_add(d, &d->costs[bucket], ns);
+    for (int i = 0; i < bucket && ns > 0; i++) // fewer rows take no longer
+        if (ns < typical(&d->costs[i]) / 4 * 3)
+            d->costs[i].count = 0;
 }
 
 void draft_length_drafted(struct draft_length *d, int tokens, int64_t ns) {
-    cost_add(d, &d->model_costs[bucket_of(tokens)], ns);
-    d->drafted += (double)ns;
+    struct draft_cost *c = &d->model_costs[bucket_of(tokens)];
+    cost_add(d, c, ns);
+    d->unsure |= !is_known(d, c);
+    d->drafted += is_known(d, c) ? (double)typical(c) : (double)ns;
 }
 
-void draft_length_weigh(struct draft_length *d, int tokens, int64_t ns) {
+static void start_pause(struct draft_length *d) {
+    int doubled = d->pauses < MOST_DOUBLED ? d->pauses : MOST_DOUBLED;
+    d->paused_until = d->steps + ((uint64_t)FIRST_PAUSE << doubled);
+    d->pauses++;
+    d->lost = may_lose(d) - MAY_LOSE_AGAIN;
+}
+
+void draft_length_weigh(struct draft_length *d, int rows, int tokens, int64_t ns) {
+    const struct draft_cost *c = &d->costs[bucket_of(rows)];
+    bool known = is_known(d, c);
     d->lost -= MAY_LOSE_A_STEP;
-    if (d->drafted > 0 && d->per_token > 0)
-        d->lost += ((double)ns + d->drafted - tokens * d->per_token) / (d->num_rows * d->per_token);
+    if (d->drafted > 0 && d->per_token > 0) {
+        double took = (known ? (double)typical(c) : (double)ns) + d->drafted;
+        double lost = (took - tokens * d->per_token) / (d->num_rows * d->per_token);
+        d->lost += lost > 1 && (d->unsure || !known) ? 1 : lost;
+    }
+    if (d->lost > may_lose(d))
+        start_pause(d);
+    else if (d->lost < 0)
+        d->pauses = 0;
     d->lost = d->lost > -MOST_GAINED ? d->lost : -MOST_GAINED;
     d->drafted = 0;
+    d->unsure = false;
 }
 
-// Predicts the ns of a step of `rows` rows; if so many were never measured, those of the largest measured number
-// below.
-static double cost_of(const struct draft_length *d, const struct draft_cost *costs, int rows) {
+// Predicts the ns of a step of `rows` rows; if that is not known, those of the largest known number below.
+static double cost_of(const struct draft_length *d, int rows) {
     int known = bucket_of(rows);
-    while (known > 0 && costs[known].count == 0)
+    while (known > 0 && !is_known(d, &d->costs[known]))
         known--;
-    const struct draft_cost *c = &costs[known];
-    double decay = COST_DECAY * (double)(d->steps - c->measured);
-    return c->ns * (1 - (decay < MAX_COST_DECAY ? decay : MAX_COST_DECAY));
+    return (double)typical(&d->costs[known]);
+}
+
+// The same of the draft model, which is taken for twice as fast as the model until it is known; less the longer ago one was.
+static double model_cost_of(const struct draft_length *d, int tokens) {
+    int bucket = bucket_of(tokens);
+    while (bucket > 0 && d->model_costs[bucket].count == 0)
+        bucket--;
+    const struct draft_cost *c = &d->model_costs[bucket];
+    uint64_t old = c->count > 0 ? (d->steps - c->measured) / (uint64_t)c->retry : 0;
+    double ns = (double)(typical(c) >> (old < 62 ? old : 62)), half = d->num_rows * d->per_token / 2;
+    return c->count < FEW_TIMES && ns > half ? half : ns;
 }
 
 static float rate_of(const struct draft_length *d, const struct draft_rate *r) {
@@ -82,16 +147,28 @@ void draft_length_verified(struct draft_length *d, struct draft_rate *rate, int 
 }
 
 static double cost_of_catching_up(const struct draft_length *d, int tokens) {
-    return cost_of(d, d->model_costs, CHUNK) / CHUNK * tokens;
+    return model_cost_of(d, CHUNK) / CHUNK * tokens;
+}
+
+static bool is_caught_up(const struct draft_offer *o) { return o->behind > 0 && o->behind <= FEW_TOKENS; }
+
+static bool is_any_caught_up(const struct draft_offer *offers, int n) {
+    for (int i = 0; i < n; i++)
+        if (is_caught_up(&offers[i]))
+            return true;
+    return false;
 }
 
 // Whether what the draft model may lose pays for what it has to compute before it drafts. It catches up with one request
-// after the other, so that it learns from the first one's drafts; catching_up: tokens of those chosen before.
-static bool may_draft(const struct draft_length *d, const struct draft_offer *o, int catching_up) {
-    double left = (MAY_LOSE - d->lost) * d->num_rows * d->per_token;
-    return o->behind == 0 ||
-           (left >= 0 && cost_of_catching_up(d, o->behind) <= left &&
-            (o->behind <= FEW_TOKENS || o->take > 0 || catching_up == 0 || catching_up + o->behind <= CHUNK));
+// after the other, so that it learns from the first one's drafts, and with no further one (`one`) before it is known what
+// verifying takes; catching_up: tokens of those chosen before.
+static bool may_draft(const struct draft_length *d, const struct draft_offer *o, int catching_up, bool one) {
+    double left = (may_lose(d) - d->lost) * d->num_rows * d->per_token;
+    if (o->behind == 0)
+        return true;
+    if (d->steps < d->paused_until || left < 0 || cost_of_catching_up(d, o->behind) > left)
+        return false;
+    return is_caught_up(o) || o->take > 0 || (!one && (catching_up == 0 || catching_up + o->behind <= CHUNK));
 }
 
 // Predicts the ns that the draft model takes to make the drafts taken of the offers.
@@ -109,30 +186,35 @@ static double cost_of_drafting(const struct draft_length *d, const struct draft_
                 ns += per_token * offers[i].behind / (output > 0 ? output : 1);
             }
         }
-        ns += rows > 0 ? cost_of(d, d->model_costs, rows) : 0;
+        ns += rows > 0 ? model_cost_of(d, rows) : 0;
     }
     return ns;
 }
 
 // Takes the draft that is likeliest to be right again and again, and goes back to where the tokens of a second,
-// num_rows and the right drafts, were most.
+// num_rows and the right drafts, were most. None where it is not known what a step without drafts takes; at most as many
+// again as it is known for, up to the bucket's end, so that what many cost is not found out where few are too many.
 void draft_length_choose(struct draft_length *d, int num_rows, struct draft_offer *offers, int num_offers) {
     float chance[MOST_DRAFTS + 1]; // of the offers: that the next draft is right, and all before it
-    int order[MOST_DRAFTS], num_order = 0, best = 0, catching_up = 0;
-    bool untried = false;
+    int order[MOST_DRAFTS], num_order = 0, num_known = 0, best = 0, catching_up = 0;
+    bool untried = false, verified = is_known(d, &d->costs[bucket_of(num_rows + 1)]);
     for (int i = 0; i < num_offers; i++)
         offers[i].take = 0;
+    d->num_rows = num_rows;
+    d->per_token = cost_of(d, num_rows) / num_rows;
+    if (!is_known(d, &d->costs[bucket_of(num_rows)]))
+        return;
     num_offers = num_offers < MOST_DRAFTS ? num_offers : MOST_DRAFTS;
     for (int i = 0; i < num_offers; i++)
         chance[i] = rate_of(d, &offers[i].req->draft_rate);
-    d->num_rows = num_rows;
-    d->per_token = cost_of(d, d->costs, num_rows) / num_rows;
-    double tokens = num_rows, most = tokens / (cost_of(d, d->costs, num_rows) + 1);
-    while (num_order < MOST_DRAFTS) {
+    double tokens = num_rows, most = tokens / (cost_of(d, num_rows) + 1);
+    bool one = !verified && is_any_caught_up(offers, num_offers);
+    while (num_order < MOST_DRAFTS &&
+           num_rows + num_order < bounds[bucket_of(num_rows + 2 * num_known + 1)]) {
         int next = -1;
         for (int i = 0; i < num_offers; i++)
             if (offers[i].take < offers[i].num && (next < 0 || chance[i] > chance[next]) &&
-                may_draft(d, &offers[i], catching_up))
+                may_draft(d, &offers[i], catching_up, one || (!verified && catching_up > 0)))
                 next = i;
         if (next < 0)
             break;
@@ -140,9 +222,11 @@ void draft_length_choose(struct draft_length *d, int num_rows, struct draft_offe
         if (offers[next].take == 0 && offers[next].behind > FEW_TOKENS)
             catching_up += offers[next].behind;
         offers[next].take++;
+        if (is_known(d, &d->costs[bucket_of(num_rows + num_order)]))
+            num_known = num_order;
         tokens += (double)chance[next];
         chance[next] *= rate_of(d, &offers[next].req->draft_rate);
-        double ns = cost_of(d, d->costs, num_rows + num_order) + cost_of_drafting(d, offers, num_offers);
+        double ns = cost_of(d, num_rows + num_order) + cost_of_drafting(d, offers, num_offers);
         double rate = tokens / (ns + 1);
         if (rate > most) {
             most = rate;

@@ -6,6 +6,7 @@ bool drafting_init(struct drafting *d, struct engine *engine, int max_running, b
     d->offers = calloc((size_t)max_running, sizeof *d->offers);
     d->vocab = engine_info(engine)->model.vocab;
     d->all = all;
+    d->length.reads_prompts = engine_draft(engine) && engine_info(engine_draft(engine))->mtp_size == 0;
     return draft_model_init(&d->model, engine_draft(engine), max_running) && d->offers;
 }
 
@@ -28,7 +29,7 @@ bool drafting_measure(struct drafting *d, const struct plan *plan, const struct 
     d->prompts = rows < plan->num_tokens;
     if (!d->prompts) {
         draft_length_measured(&d->length, rows, ns);
-        draft_length_weigh(&d->length, tokens, ns);
+        draft_length_weigh(&d->length, rows, tokens, ns);
     }
     return drafts > 0;
 }

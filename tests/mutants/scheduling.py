@@ -384,8 +384,8 @@ ROWS = [
     (DRAFTER, "g->num_indexed < n - 1", "g->num_indexed < n", "test_drafter"),  # the last tokens are found where they are
     (LENGTH, "if (rate > most) {", "if (rate > 0 * most) {", "test_drafter"),  # every draft, whatever it costs
     (LENGTH, "int tried = right < num_drafts ? right + 1 : right;", "int tried = num_drafts;", "test_drafter"),  # drafts behind a wrong one count as wrong
-    (LENGTH, "while (known > 0 && costs[known].count == 0)", "while (false)", "test_drafter"),  # rows that were never tried are free
-    (LENGTH, "return o->behind == 0 ||", "return true ||", "test_drafter"),  # a draft model may lose any time
+    (LENGTH, "while (known > 0 && !is_known(d, &d->costs[known]))", "while (false)", "test_drafter"),  # rows that were never tried are free
+    (LENGTH, "left < 0 || cost_of_catching_up(d, o->behind) > left)", "false)", "test_drafter"),  # a draft model may lose any time
     (LENGTH, " + cost_of_drafting(d, offers, num_offers);", ";", "test_drafter"),  # its drafts are free
     (SERVICE, "    drafting_drop(&s->drafting, r);\n", "", "test_draft_model"),  # its pages of an ended request are lost
     (REQUEST, "                                  .sampling = p->sampling};", "                                  .sampling = {.top_p = 1, .repetition_penalty = 1}};",
@@ -396,7 +396,13 @@ ROWS = [
     (DRAFT_MODEL, "copy->mtp_first + copy->num_resolved < first)", "false)", "test_json_mtp"),  # rows that are not kept any more
     (BATCH, "position + r->mtp_first - r->num_prompt", "position - r->num_prompt", "test_mtp"),  # it samples with other random numbers
     (LENGTH, "chance[next] *= rate_of(d, &offers[next].req->draft_rate);", "", "test_drafter"),  # each draft as likely as the first
-    (LENGTH, "if (c->count > 0 && x > 2 * c->ns)", "if (false)", "test_drafter"),  # a pause of the machine sets the cost
+    (LENGTH, "sorted[(n - 1) / 3]", "sorted[n - 1]", "test_drafter"),  # a pause of the machine sets the cost
+    (LENGTH, "d->steps - c->measured < (uint64_t)c->retry;", "true;", "test_drafter"),  # what was slow once is never tried again
+    (LENGTH, "if (c->count > 0 && c->measured == d->steps) {", "if (false) {", "test_drafter"),  # one pause of the machine counts as many
+    (LENGTH, "d->costs[i].count = 0;", "(void)0;", "test_drafter"),  # slow first steps without drafts speak for bad ones
+    (LENGTH, "d->lost += lost > 1 && (d->unsure || !known) ? 1 : lost;", "d->lost += lost;", "test_drafter"),  # a slow start stops drafts
+    (LENGTH, "if (d->steps < d->paused_until || ", "if (", "test_drafter"),  # bad drafts go on
+    (LENGTH, "num_rows + num_order < bounds[bucket_of(num_rows + 2 * num_known + 1)]", "true", "test_drafter"),  # eight drafts where two are too many
     ("engine/ranks/step_wire.c", "== first + i;", ">= 0;", "test_comm_processes"),  # positions that are not the sequence's
     (PACE, "(left > 2 * decodes ? left : 2 * decodes)", "left", "test_pace"),  # slow decodes starve prompts
     (PACE, "(rest > least ? rest : least)", "rest", "test_pace"),  # prompts for nothing

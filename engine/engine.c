@@ -573,11 +573,6 @@ static enum status open_draft(struct engine *e, const struct engine_config *c, c
     bool mtp = !c->draft_path, must = mtp && c->mtp == MTP_ALWAYS;
     if (mtp && !must && (c->mtp == MTP_NEVER || e->model.num_nextn == 0))
         return STATUS_OK;
-    if (mtp && !must && e->model.num_mix > 0) { // after a wrong draft they are computed again
-        log_msg(LOG_INFO,
-                "the MTP layer is left out, as layers have states; --speculative-method mtp asks for it");
-        return STATUS_OK;
-    }
     if (!(e->draft = calloc(1, sizeof *e->draft)))
         return err_set(err, STATUS_NOMEM, "out of memory");
     e->draft->mtp_of = mtp ? e : NULL;

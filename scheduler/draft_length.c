@@ -92,11 +92,12 @@ static void start_pause(struct draft_length *d) {
     d->lost = may_lose(d) - MAY_LOSE_AGAIN;
 }
 
-void draft_length_weigh(struct draft_length *d, int rows, int tokens, int64_t ns) {
+void draft_length_weigh(struct draft_length *d, int rows, int again, int tokens, int64_t ns) {
     const struct draft_cost *c = &d->costs[bucket_of(rows)];
     bool known = is_known(d, c);
     d->lost -= MAY_LOSE_A_STEP;
-    if (d->drafted > 0 && d->per_token > 0) {
+    d->weighed = d->drafted > 0 || (again > 0 && d->weighed);
+    if (d->weighed && d->per_token > 0) {
         double took = (known ? (double)typical(c) : (double)ns) + d->drafted;
         double lost = (took - tokens * d->per_token) / (d->num_rows * d->per_token);
         d->lost += lost > 1 && (d->unsure || !known) ? 1 : lost;
@@ -193,11 +194,14 @@ static double cost_of_drafting(const struct draft_length *d, const struct draft_
 
 // Takes the draft that is likeliest to be right again and again, and goes back to where the tokens of a second,
 // num_rows and the right drafts, were most. None where it is not known what a step without drafts takes; at most as many
-// again as it is known for, up to the bucket's end, so that what many cost is not found out where few are too many.
-void draft_length_choose(struct draft_length *d, int num_rows, struct draft_offer *offers, int num_offers) {
+// again as it is known for, up to the bucket's end, so that what many cost is not found out where few are too many. Rows
+// that a wrong draft adds to the next step count as if they were this one's.
+void draft_length_choose(struct draft_length *d, int num_rows, int again, struct draft_offer *offers,
+                         int num_offers) {
     float chance[MOST_DRAFTS + 1]; // of the offers: that the next draft is right, and all before it
-    int order[MOST_DRAFTS], num_order = 0, num_known = 0, best = 0, catching_up = 0;
-    bool untried = false, verified = is_known(d, &d->costs[bucket_of(num_rows + 1)]);
+    float before[MOST_DRAFTS + 1]; // that all before it are
+    int order[MOST_DRAFTS], num_order = 0, num_known = 0, best = 0, catching_up = 0, rows = num_rows + again;
+    bool untried = false, verified = is_known(d, &d->costs[bucket_of(rows + 1)]);
     for (int i = 0; i < num_offers; i++)
         offers[i].take = 0;
     d->num_rows = num_rows;
@@ -205,12 +209,13 @@ void draft_length_choose(struct draft_length *d, int num_rows, struct draft_offe
     if (!is_known(d, &d->costs[bucket_of(num_rows)]))
         return;
     num_offers = num_offers < MOST_DRAFTS ? num_offers : MOST_DRAFTS;
-    for (int i = 0; i < num_offers; i++)
+    for (int i = 0; i < num_offers; i++) {
         chance[i] = rate_of(d, &offers[i].req->draft_rate);
-    double tokens = num_rows, most = tokens / (cost_of(d, num_rows) + 1);
+        before[i] = 1;
+    }
+    double tokens = num_rows, most = tokens / (cost_of(d, rows) + 1), later = 0;
     bool one = !verified && is_any_caught_up(offers, num_offers);
-    while (num_order < MOST_DRAFTS &&
-           num_rows + num_order < bounds[bucket_of(num_rows + 2 * num_known + 1)]) {
+    while (num_order < MOST_DRAFTS && rows + num_order < bounds[bucket_of(rows + 2 * num_known + 1)]) {
         int next = -1;
         for (int i = 0; i < num_offers; i++)
             if (offers[i].take < offers[i].num && (next < 0 || chance[i] > chance[next]) &&
@@ -218,15 +223,20 @@ void draft_length_choose(struct draft_length *d, int num_rows, struct draft_offe
                 next = i;
         if (next < 0)
             break;
+        struct draft_offer *o = &offers[next];
         order[num_order++] = next;
-        if (offers[next].take == 0 && offers[next].behind > FEW_TOKENS)
-            catching_up += offers[next].behind;
-        offers[next].take++;
-        if (is_known(d, &d->costs[bucket_of(num_rows + num_order)]))
+        if (o->take == 0 && o->behind > FEW_TOKENS)
+            catching_up += o->behind;
+        o->take++;
+        if (is_known(d, &d->costs[bucket_of(rows + num_order)]))
             num_known = num_order;
         tokens += (double)chance[next];
-        chance[next] *= rate_of(d, &offers[next].req->draft_rate);
-        double ns = cost_of(d, num_rows + num_order) + cost_of_drafting(d, offers, num_offers);
+        if (d->computes_again) // where it is the first wrong one
+            later += (double)((before[next] - chance[next]) * (float)(o->again + o->take));
+        before[next] = chance[next];
+        chance[next] *= rate_of(d, &o->req->draft_rate);
+        double ns =
+            cost_of(d, rows + num_order + (int)(later + 0.5)) + cost_of_drafting(d, offers, num_offers);
         double rate = tokens / (ns + 1);
         if (rate > most) {
             most = rate;

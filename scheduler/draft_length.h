@@ -18,7 +18,8 @@ struct draft_cost {
 };
 
 struct draft_length {
-    bool reads_prompts; // set by the owner: the draft model computes a request's prompt before it drafts
+    bool reads_prompts;  // set by the owner: the draft model computes a request's prompt before it drafts
+    bool computes_again; // set by the owner: good drafts before a wrong one cost a row of the next step
     struct draft_cost costs[DRAFT_COSTS];
     struct draft_cost model_costs[DRAFT_COSTS]; // of the draft model's steps, by their tokens
     double drafted;                             // ns that the draft model took since the last step
@@ -28,6 +29,7 @@ struct draft_length {
     double lost;      // steps' worth of time that the draft model cost beyond what it gave
     uint64_t steps, paused_until;
     int pauses;             // since it gained
+    bool weighed;           // the last step
     struct draft_rate rate; // of all requests: what one begins with
 };
 
@@ -35,8 +37,9 @@ struct draft_length {
 struct draft_offer {
     struct request *req;
     token_id drafts[MAX_DRAFTS];
-    int num;  // drafts
-    int take; // set by draft_length_choose()
+    int num;   // drafts
+    int take;  // set by draft_length_choose()
+    int again; // rows of the step before its last known token's
     // tokens that the draft model has to compute before it makes the drafts; 0: the drafts are there
     int behind;
 };
@@ -47,14 +50,16 @@ void draft_length_measured(struct draft_length *d, int rows, int64_t ns);
 void draft_length_drafted(struct draft_length *d, int tokens, int64_t ns);
 
 // Weighs the gain of the draft model's drafts for a step of decodes alone, which gave `tokens` for `rows` rows and took `ns`,
-// against the time that drafting took. Where it has lost more than a few steps' worth its drafts are not chosen for some
+// against the time that drafting took; again: those of the rows whose drafts a step before found wrong. Where it has lost more than a few steps' worth its drafts are not chosen for some
 // tens of steps, then tried again, and so on with longer pauses.
-void draft_length_weigh(struct draft_length *d, int rows, int tokens, int64_t ns);
+void draft_length_weigh(struct draft_length *d, int rows, int again, int tokens, int64_t ns);
 
 // A step found `right` of num_drafts >= 1 leading drafts of a request right.
 void draft_length_verified(struct draft_length *d, struct draft_rate *rate, int num_drafts, int right);
 
-// Chooses how many leading drafts of each offer a step with num_rows rows besides drafts should verify. The draft
+// Chooses how many leading drafts of each offer a step with num_rows + again rows besides drafts, the first of which sample,
+// should verify. The draft
 // model's time to make them counts. Its time to catch up with a request counts less the more output the request has,
 // since it is likely to give as much again.
-void draft_length_choose(struct draft_length *d, int num_rows, struct draft_offer *offers, int num_offers);
+void draft_length_choose(struct draft_length *d, int num_rows, int again, struct draft_offer *offers,
+                         int num_offers);

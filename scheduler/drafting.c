@@ -2,11 +2,15 @@
 
 #include <stdlib.h>
 
+// A request that computes more tokens again has no drafts until it has.
+enum { MOST_AGAIN = 2 * MAX_DRAFTS };
+
 bool drafting_init(struct drafting *d, struct engine *engine, int max_running, bool all) {
     d->offers = calloc((size_t)max_running, sizeof *d->offers);
     d->vocab = engine_info(engine)->model.vocab;
     d->all = all;
     d->length.reads_prompts = engine_draft(engine) && engine_info(engine_draft(engine))->mtp_size == 0;
+    d->length.computes_again = engine_kv(engine)->has_state;
     return draft_model_init(&d->model, engine_draft(engine), max_running) && d->offers;
 }
 
@@ -16,20 +20,25 @@ void drafting_free(struct drafting *d) {
 }
 
 bool drafting_measure(struct drafting *d, const struct plan *plan, const struct outcome *out, int64_t ns) {
-    int rows = 0, drafts = 0, tokens = 0; // rows: of decodes and their drafts
+    int rows = 0, again = 0, drafts = 0,
+        tokens = 0; // rows: of decodes, their drafts, and what they compute again
     for (int i = 0; i < plan->num_items; i++) {
         const struct plan_item *item = &plan->items[i];
         int num = out->start[i + 1] - out->start[i];
         drafts += item->num_drafts;
         tokens += num;
-        rows += item->num_new == 1 + item->num_drafts && item->needs_token ? item->num_new : 0;
+        int before = item->num_new - item->num_drafts - 1; // of the last known token
+        if (item->needs_token && (before == 0 || item->first >= item->req->num_prompt)) {
+            rows += item->num_new;
+            again += before;
+        }
         if (item->num_drafts > 0 && num > 0 && item->req->state == REQUEST_RUNNING)
             draft_length_verified(&d->length, &item->req->draft_rate, item->num_drafts, num - 1);
     }
     d->prompts = rows < plan->num_tokens;
     if (!d->prompts) {
         draft_length_measured(&d->length, rows, ns);
-        draft_length_weigh(&d->length, rows, tokens, ns);
+        draft_length_weigh(&d->length, rows, again, tokens, ns);
     }
     return drafts > 0;
 }
@@ -58,11 +67,13 @@ static int count_possible(const struct drafting *d, const struct request *r, con
 
 // A request has drafts where all of its tokens are known.
 void drafting_offer(struct drafting *d, struct request *r) {
-    if ((!r->drafter && !r->draft) || r->state != REQUEST_RUNNING || r->num_in_flight > 0 ||
-        (r->filter && !r->filter->rollback) || (d->prompts && !d->all))
+    int again = r->num_tokens - r->num_computed - 1;
+    d->again += r->state == REQUEST_RUNNING ? again : 0;
+    if (again > MOST_AGAIN || (!r->drafter && !r->draft) || r->state != REQUEST_RUNNING ||
+        r->num_in_flight > 0 || (r->filter && !r->filter->rollback) || (d->prompts && !d->all))
         return;
     struct draft_offer *o = &d->offers[d->num_offers];
-    *o = (struct draft_offer){.req = r};
+    *o = (struct draft_offer){.req = r, .again = again};
     if (r->drafter)
         o->num = r->drafter->propose(r->drafter->state, r->tokens, r->num_tokens, o->drafts, MAX_DRAFTS);
     o->num = count_possible(d, r, o->drafts, o->num);
@@ -75,7 +86,7 @@ void drafting_offer(struct drafting *d, struct request *r) {
 
 int64_t drafting_take(struct drafting *d, int num_decoding, struct record *record) {
     if (!d->all)
-        draft_length_choose(&d->length, num_decoding, d->offers, d->num_offers);
+        draft_length_choose(&d->length, num_decoding, d->again, d->offers, d->num_offers);
     int64_t ns = draft_model_run(&d->model, d->offers, d->num_offers, &d->length);
     for (int i = 0; i < d->num_offers; i++) {
         struct draft_offer *o = &d->offers[i];
@@ -83,7 +94,7 @@ int64_t drafting_take(struct drafting *d, int num_decoding, struct record *recor
         if (request_draft(o->req, o->drafts, take) > 0)
             record_draft(record, o->req);
     }
-    d->num_offers = 0;
+    d->num_offers = d->again = 0;
     return ns;
 }
 

@@ -12,6 +12,7 @@ struct drafting {
     struct draft_model model;
     struct draft_offer *offers; // (max_running) of the requests of a step that has just ended
     int num_offers, vocab;
+    int again;    // rows of the next step before the last known tokens of requests whose drafts were wrong
     bool all;     // every draft, whether it pays or not
     bool prompts; // the step had tokens of prompts, and so will the next: they use what rows cost nothing
 };

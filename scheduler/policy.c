@@ -42,6 +42,9 @@ static bool is_decode(const struct scheduler *s, const struct request *r) {
     return num_todo(s, r) == 1 && r->num_tokens < r->max_tokens;
 }
 
+// Its drafts were wrong, and states hold no more than their last token: it computes the good ones again, and decodes (S15).
+static bool is_again(const struct request *r) { return r->seq.rolls_back && !r->late; }
+
 // Decodes, now or when its steps in flight have ended.
 static bool is_decoding(const struct scheduler *s, const struct request *r) {
     return r->num_pending > 0 || is_decode(s, r);
@@ -306,15 +309,16 @@ static struct draft_room find_draft_room(const struct scheduler *s, int num_deco
     return room;
 }
 
-// How many of its drafts a request that decodes takes along. A checkpoint precedes drafts, as they may be wrong.
-static int take_drafts(const struct scheduler *s, struct request *r, struct draft_room *room) {
+// How many of its drafts a request takes along behind its last n known tokens. A checkpoint precedes them, as they may be
+// wrong.
+static int take_drafts(const struct scheduler *s, struct request *r, int n, struct draft_room *room) {
     int num = min_int(r->num_drafts, room->tokens), before = kv_available(s->kv), pages = 0;
     if (num <= 0 || (s->kv->has_state && room->pages < s->kv->config.num_groups) ||
         !kv_checkpoint(s->kv, &r->seq, r->num_computed))
         return 0;
     room->pages -= before - kv_available(s->kv);
     for (; num > 0; num--) {
-        pages = kv_missing(s->kv, &r->seq, r->num_computed + 1 + num) - outstanding_blocks(s, r);
+        pages = kv_missing(s->kv, &r->seq, r->num_computed + n + num) - outstanding_blocks(s, r);
         if (pages <= 0 || pages <= room->pages)
             break;
     }
@@ -362,7 +366,8 @@ static int plan_running(struct scheduler *s, struct plan *p, int max_chunk, bool
             prev = r;
             continue;
         }
-        int num_drafts = decode ? take_drafts(s, r, &room) : 0;
+        bool last = decode || (is_again(r) && n == num_todo(s, r));
+        int num_drafts = last ? take_drafts(s, r, n, &room) : 0;
         if (make_room(s, r, n + num_drafts, &deferred_victim)) {
             budget = decode ? budget : max_int(budget - n, 0);
             left -= decode ? 0 : n;
@@ -462,6 +467,6 @@ const struct plan *sched_step(struct scheduler *s, int max_chunk) {
 int sched_num_decoding(const struct scheduler *s) {
     int n = 0;
     for (const struct request *r = s->running.head; r; r = r->next)
-        n += is_decoding(s, r);
+        n += is_decoding(s, r) || is_again(r);
     return n;
 }

@@ -107,10 +107,8 @@ void setup_service(const struct config *c, const struct engine_info *info, struc
     };
 }
 
-// By default where drafts cost nothing but the rows of a step: no steps in flight that a request would have to wait for,
-// no recurrent states to take back.
+// By default where drafts cost nothing but the rows of a step: no steps in flight that a request would have to wait for.
 bool setup_drafts_ngrams(const struct config *c, const struct engine_info *info) {
     return strcmp(c->speculative_method, "ngram") == 0 ||
-           (strcmp(c->speculative_method, "auto") == 0 && !c->speculative_model && !info->async &&
-            info->model.num_mix == 0);
+           (strcmp(c->speculative_method, "auto") == 0 && !c->speculative_model && !info->async);
 }

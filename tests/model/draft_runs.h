@@ -32,6 +32,7 @@ struct run {
     const char *what;
     int blocks, max_running, depth, stages, ranks;
     bool choose; // as many drafts as pay, not all
+    int chunk;   // of a prompt beside decodes; 0: 32
 };
 
 static struct engine *engine;
@@ -67,7 +68,7 @@ static void open_all(const struct run *run, const char *draft) {
                                           .max_model_len = info->max_model_len,
                                           .depth = info->depth,
                                           .async = info->async},
-                                .max_chunk = 32};
+                                .max_chunk = run->chunk ? run->chunk : 32};
     service = service_open(engine, &sc, &err);
     if (!service)
         fail_msg("%s", err.msg);
@@ -191,4 +192,4 @@ static struct service_stats stats_of_idle(void) {
     return stats;
 }
 
-static const struct run usual = {"together", 200, 40, 0, 0, 0, false};
+static const struct run usual = {"together", 200, 40, 0, 0, 0, false, 0};

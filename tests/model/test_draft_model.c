@@ -2,6 +2,7 @@
 // draft model agrees always (the same file), at times (its weights with noise) or never; its pages come back; and which
 // files may draft.
 #include "draft_runs.h"
+#include "drafting.h"
 #include "models/model_file.h"
 
 // ---- files that draft
@@ -31,10 +32,10 @@ static const char *write_noisy(double noise) {
 
 TEST(test_the_same_bits) {
     static const struct run runs[] = {
-        {"together", 200, 40, 0, 0, 0, false}, {"few", 200, 2, 0, 0, 0, false},
-        {"preempted", 24, 16, 0, 0, 0, false}, {"asynchronous", 60, 8, 2, 0, 0, false},
-        {"stages", 60, 8, 0, 2, 0, false},     {"ranks", 200, 32, 0, 0, 2, false},
-        {"what pays", 24, 4, 0, 0, 0, true}};
+        {"together", 200, 40, 0, 0, 0, false, 0}, {"few", 200, 2, 0, 0, 0, false, 0},
+        {"preempted", 24, 16, 0, 0, 0, false, 0}, {"asynchronous", 60, 8, 2, 0, 0, false, 0},
+        {"stages", 60, 8, 0, 2, 0, false, 0},     {"ranks", 200, 32, 0, 0, 2, false, 0},
+        {"what pays", 24, 4, 0, 0, 0, true, 0}};
     static const char *const names[] = {"always", "at times", "never"};
     const char *const drafts[] = {stories_model(), write_noisy(0.3), write_noisy(30)};
     uint64_t id = 1;
@@ -127,6 +128,21 @@ TEST(test_refusals) {
     refuse((struct engine_config){0}, "models/quire-tiny.gguf", "another tokenizer");
     refuse((struct engine_config){0}, "/nowhere.gguf", "/nowhere.gguf");
     refuse((struct engine_config){.device = "ref"}, stories_model(), "for the CPU, not for device 'ref'");
+}
+
+// A step that computes good drafts again is one of decodes; one that computes a prompt is not.
+TEST(test_rows_of_a_step) {
+    struct request r = {.num_prompt = 6, .state = REQUEST_RUNNING};
+    struct plan_item item = {.req = &r, .first = 6, .num_new = 5, .num_drafts = 2, .needs_token = true};
+    struct plan plan = {.items = &item, .num_items = 1, .num_tokens = 5};
+    struct outcome out = {.start = (int32_t[]){0, 2}};
+    struct drafting d = {0};
+    assert_true(drafting_measure(&d, &plan, &out, 1000));
+    assert_true(!d.prompts && d.length.costs[4].count == 1 && d.length.costs[4].ns[0] == 1000);
+    assert_true(r.draft_rate.tried > 1.9f && r.draft_rate.right > 0.9f);
+    item.first = 3;
+    assert_true(drafting_measure(&d, &plan, &out, 1000));
+    assert_true(d.prompts && d.length.costs[4].count == 1);
 }
 
 int main(void) { return run_all_tests(NULL, NULL); }

@@ -395,14 +395,19 @@ ROWS = [
     (DRAFT_MODEL, "keep_row(copy, first + j, result->out, row + j);", "keep_row(copy, first + j, result->out, row);", "test_json_mtp"),  # behind drafts the row of another token
     (DRAFT_MODEL, "copy->mtp_first + copy->num_resolved < first)", "false)", "test_json_mtp"),  # rows that are not kept any more
     (BATCH, "position + r->mtp_first - r->num_prompt", "position - r->num_prompt", "test_mtp"),  # it samples with other random numbers
-    (LENGTH, "chance[next] *= rate_of(d, &offers[next].req->draft_rate);", "", "test_drafter"),  # each draft as likely as the first
+    (LENGTH, "chance[next] *= rate_of(d, &o->req->draft_rate);", "", "test_drafter"),  # each draft as likely as the first
     (LENGTH, "sorted[(n - 1) / 3]", "sorted[n - 1]", "test_drafter"),  # a pause of the machine sets the cost
     (LENGTH, "d->steps - c->measured < (uint64_t)c->retry;", "true;", "test_drafter"),  # what was slow once is never tried again
     (LENGTH, "if (c->count > 0 && c->measured == d->steps) {", "if (false) {", "test_drafter"),  # one pause of the machine counts as many
     (LENGTH, "d->costs[i].count = 0;", "(void)0;", "test_drafter"),  # slow first steps without drafts speak for bad ones
     (LENGTH, "d->lost += lost > 1 && (d->unsure || !known) ? 1 : lost;", "d->lost += lost;", "test_drafter"),  # a slow start stops drafts
+    (LENGTH, "if (d->computes_again)", "if (false)", "test_drafter"),  # what states compute again costs nothing
+    (LENGTH, "(o->again + o->take)", "o->take", "test_drafter"),  # what is computed again is not computed once more
+    (POLICY, "bool last = decode || (is_again(r) && n == num_todo(s, r));", "bool last = decode;", "test_scheduler_blocks"),  # states do not draft behind a wrong draft
+    (POLICY, "n += is_decoding(s, r) || is_again(r);", "n += is_decoding(s, r);", "test_scheduler_blocks"),  # those that go back do not count as rows
+    ("scheduler/drafting.c", "item->first >= item->req->num_prompt", "false", "test_draft_model"),  # a step that computes good drafts again is taken for a prompt's
     (LENGTH, "if (d->steps < d->paused_until || ", "if (", "test_drafter"),  # bad drafts go on
-    (LENGTH, "num_rows + num_order < bounds[bucket_of(num_rows + 2 * num_known + 1)]", "true", "test_drafter"),  # eight drafts where two are too many
+    (LENGTH, "rows + num_order < bounds[bucket_of(rows + 2 * num_known + 1)]", "true", "test_drafter"),  # eight drafts where two are too many
     ("engine/ranks/step_wire.c", "== first + i;", ">= 0;", "test_comm_processes"),  # positions that are not the sequence's
     (PACE, "(left > 2 * decodes ? left : 2 * decodes)", "left", "test_pace"),  # slow decodes starve prompts
     (PACE, "(rest > least ? rest : least)", "rest", "test_pace"),  # prompts for nothing

@@ -12,8 +12,8 @@ static struct {
         prompt_logprobs, deferred_victims;
     uint64_t passed_over, shared, full;  // S13; steps with as many plans in flight as may be, over two
     uint64_t fetches, adopted, given_up; // S18
-    uint64_t late, late_drafts, late_prompts, started_over, overtook_late, all_late; // S16
-    uint64_t drafts, accepted, none_right, all_right, stopped_inside, trimmed;       // S15
+    uint64_t late, late_drafts, late_prompts, started_over, overtook_late, all_late;  // S16
+    uint64_t drafts, accepted, none_right, all_right, stopped_inside, trimmed, again; // S15
     uint64_t empty, finish_stop, finish_length;
     uint64_t spans, whole, span_hits, grid_hits, inside_whole, beyond_budget, whole_refused; // S17
     uint64_t given_back, window_hits, snapshots, restored, rolled_back, longer_than_pool;
@@ -37,8 +37,10 @@ static void print_seen(void) {
            ", longer than the pool %" PRIu64 "; snapshots %" PRIu64 ", restored %" PRIu64 "\n",
            seen.given_back, seen.window_hits, seen.longer_than_pool, seen.snapshots, seen.restored);
     printf("  drafts %" PRIu64 ", right %" PRIu64 ", items without a right one %" PRIu64
-           ", all right %" PRIu64 ", stopped inside %" PRIu64 ", trimmed %" PRIu64 "\n",
-           seen.drafts, seen.accepted, seen.none_right, seen.all_right, seen.stopped_inside, seen.trimmed);
+           ", all right %" PRIu64 ", stopped inside %" PRIu64 ", trimmed %" PRIu64 ", behind others %" PRIu64
+           "\n",
+           seen.drafts, seen.accepted, seen.none_right, seen.all_right, seen.stopped_inside, seen.trimmed,
+           seen.again);
     printf("  late masks %" PRIu64 ", of drafts %" PRIu64 ", of prompts %" PRIu64 ", started over %" PRIu64
            ", overtaken %" PRIu64 ", all late %" PRIu64 "\n",
            seen.late, seen.late_drafts, seen.late_prompts, seen.started_over, seen.overtook_late,
@@ -64,7 +66,7 @@ static void check_seen(uint64_t want) {
                 seen.prompt_logprobs > 0);
     assert_true(seen.passed_over > 0 && seen.full > 0 && (seen.shared > 0 || want < 100000));
     assert_true(seen.drafts > seen.accepted && seen.accepted > 0 && seen.none_right > 0 &&
-                seen.all_right > 0);
+                seen.all_right > 0 && seen.again > 0);
     assert_true(seen.late > 0 && seen.late_drafts > 0 && seen.late_prompts > 0 && seen.started_over > 0 &&
                 seen.overtook_late > 0 && seen.all_late > 0);
     assert_true(seen.fetches > seen.given_up && seen.given_up > 0 && seen.adopted > 0);

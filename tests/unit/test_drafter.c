@@ -185,7 +185,7 @@ static struct ran run(const struct load *l, const struct course *c, int steps, b
             offers[i] = (struct draft_offer){
                 .req = &r[i], .num = drafts ? MAX_DRAFTS : 0, .behind = l->model > 0 ? behind[i] : 0};
         }
-        draft_length_choose(&d, l->requests, offers, l->requests);
+        draft_length_choose(&d, l->requests, 0, offers, l->requests);
         int64_t model_ns = draft(l, &d, offers, behind, &ran.read, slow);
         for (int i = 0; i < l->requests; i++)
             rows += offers[i].take;
@@ -205,7 +205,7 @@ static struct ran run(const struct load *l, const struct course *c, int steps, b
             ran.tokens += 1 + right;
             ran.drafts += offers[i].take;
         }
-        draft_length_weigh(&d, rows, made, ns);
+        draft_length_weigh(&d, rows, 0, made, ns);
         ran.ns += (double)(ns + model_ns);
     }
     free(behind);
@@ -346,11 +346,11 @@ TEST(test_drafts_go_where_they_are_right) {
         draft_length_verified(&d, &r[1].draft_rate, 8, 0);
     }
     struct draft_offer offers[] = {{.req = &r[1], .num = 8}, {.req = &r[0], .num = 8}};
-    draft_length_choose(&d, 2, offers, 2);
+    draft_length_choose(&d, 2, 0, offers, 2);
     assert_int_equal(offers[1].take, 8);
     assert_int_equal(offers[0].take, 0);
     offers[1].num = 3; // no more than were offered
-    draft_length_choose(&d, 2, offers, 2);
+    draft_length_choose(&d, 2, 0, offers, 2);
     assert_int_equal(offers[1].take, 3);
 }
 
@@ -368,28 +368,40 @@ TEST(test_what_is_learned) {
         draft_length_measured(&d, 5, 10 * US);
 }
 
-static int taken(const int *ms, int num_known, float right, float tried) {
-    struct draft_length d = {0};
+static int taken(const int *ms, int num_known, float right, float tried, bool computes_again, int again) {
+    struct draft_length d = {.computes_again = computes_again};
     struct request r = {.draft_rate = {right, tried}};
     d.rate = r.draft_rate;
     for (int rows = 1; rows <= num_known; rows++)
         for (int i = 0; i < 3; i++)
             draft_length_measured(&d, rows, ms[rows - 1] * 1000 * US);
-    struct draft_offer offer = {.req = &r, .num = MAX_DRAFTS};
-    draft_length_choose(&d, 1, &offer, 1);
+    struct draft_offer offer = {.req = &r, .num = MAX_DRAFTS, .again = 3 * again};
+    draft_length_choose(&d, 1, again, &offer, 1);
     return offer.take;
 }
 
 TEST(test_a_choice) {
     const int ms[] = {10, 13, 16, 19, 22, 25, 28, 31, 34};
     // Half are right: 1.5 tokens in 13 ms are more than 1 in 10, and more than 1.75 in 16.
-    assert_int_equal(taken(ms, 9, 5000, 10000), 1);
-    assert_int_equal(taken(ms, 9, 9500, 10000), 8);
-    assert_int_equal(taken(ms, 9, 2500, 10000), 0);
+    assert_int_equal(taken(ms, 9, 5000, 10000, false, 0), 1);
+    assert_int_equal(taken(ms, 9, 9500, 10000, false, 0), 8);
+    assert_int_equal(taken(ms, 9, 2500, 10000, false, 0), 0);
     // Rows that were never tried cost what fewer did: 1.05 in 13 ms is less than 1 in 10, however many more come.
-    assert_int_equal(taken(ms, 2, 500, 10000), 0);
-    assert_int_equal(taken(ms, 2, 5000, 10000), 3); // and no more than as many again
-    assert_int_equal(taken(ms, 0, 5000, 10000), 0);
+    assert_int_equal(taken(ms, 2, 500, 10000, false, 0), 0);
+    assert_int_equal(taken(ms, 2, 5000, 10000, false, 0), 3); // and no more than as many again
+    assert_int_equal(taken(ms, 0, 5000, 10000, false, 0), 0);
+}
+
+// Where good drafts before a wrong one are computed again, in rows of the next step.
+TEST(test_a_choice_of_states) {
+    const int ms[] = {10, 13, 16, 19, 22, 25, 28, 31, 34};
+    assert_int_equal(taken(ms, 9, 5000, 10000, true, 0),
+                     0); // 1.5 tokens in 13 ms and 1.5 more for what is wrong
+    assert_int_equal(taken(ms, 9, 9900, 10000, true, 0), 8);
+    const int free_rows[] = {10, 10, 10, 10, 10, 10, 10, 40, 40};
+    assert_int_equal(taken(free_rows, 9, 9000, 10000, false, 0), 6);
+    int alone = taken(free_rows, 9, 9000, 10000, true, 0), behind = taken(free_rows, 9, 9000, 10000, true, 3);
+    assert_true(alone == 5 && behind == 1);
 }
 
 int main(void) { return run_all_tests(NULL, NULL); }

@@ -321,4 +321,55 @@ TEST(test_hits_of_states) {
     bench_end(&b);
 }
 
+static void give_one(struct bench *b, const struct plan *p, const token_id *tokens, int n) {
+    struct outcome out = {(int32_t[]){0, n}, tokens, (uint8_t[1]){0}};
+    sched_update(b->s, p->id, &out, b->events);
+}
+
+// S15: a state goes back where a draft is wrong. The step that computes the good ones again drafts on behind them, and goes
+// back to the same state.
+TEST(test_drafts_of_states) {
+    struct bench b;
+    struct kv_config kv = pages(20, BS);
+    kv.groups[0].kind = KV_STATE;
+    bench_open(&b, &kv, config_of(4, 40, 40));
+    struct request_params p = params_of(1, 6, 20);
+    p.drafter = calloc(1, sizeof *p.drafter); // only that there is one matters here
+    struct request *r = add_params(&b, &p);
+    step(&b, 7);
+    step(&b, 7);
+    assert_true(r->num_tokens == 7 && r->num_computed == 6);
+    assert_int_equal(request_draft(r, (token_id[]){21, 22, 23}, 3), 3);
+    const struct plan *plan = plan_step(&b);
+    assert_item(plan, 0, r, 6, 4);
+    block_id live = r->seq.tables[0].live, saved = r->seq.tables[0].saved;
+    assert_int_equal(plan->num_moves, 1);
+    assert_true(plan->moves[0].from == live && plan->moves[0].to == saved);
+    give_one(&b, plan, (token_id[]){21, 30}, 2);
+    assert_true(r->num_tokens == 9 && r->num_computed == 6);
+    assert_int_equal(sched_num_decoding(b.s), 1);
+
+    assert_int_equal(request_draft(r, (token_id[]){31, 32}, 2), 2);
+    plan = plan_step(&b);
+    assert_item(plan, 0, r, 6, 5); // three known tokens and two drafts
+    assert_true(plan->items[0].num_drafts == 2 && plan->items[0].first_logit == 2 && r->num_pending == 3);
+    assert_int_equal(plan->num_moves, 1);
+    assert_true(plan->moves[0].from == saved && plan->moves[0].to == live);
+    give_one(&b, plan, (token_id[]){40}, 1);
+    assert_true(r->num_tokens == 10 && r->num_computed == 6);
+
+    assert_int_equal(request_draft(r, (token_id[]){41}, 1), 1);
+    plan = plan_step(&b);
+    assert_item(plan, 0, r, 6, 5);
+    assert_true(plan->moves[0].from == saved && plan->moves[0].to == live);
+    give_one(&b, plan, (token_id[]){41, 50}, 2); // all are right
+    assert_true(r->num_tokens == 12 && r->num_computed == 11 && r->seq.tables[0].saved == KV_NONE);
+    plan = plan_step(&b);
+    assert_item(plan, 0, r, 11, 1);
+    assert_int_equal(plan->num_moves, 0);
+    give_one(&b, plan, (token_id[]){60}, 1);
+    drop(&b, r);
+    bench_end(&b);
+}
+
 int main(void) { return run_all_tests(NULL, NULL); }

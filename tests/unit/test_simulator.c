@@ -382,7 +382,7 @@ static bool may_be_deferred(const struct sim *m, const struct request *x, int ne
 struct before_step {
     struct request *running[MAX_RUNNING];
     int in_flight[MAX_RUNNING], drafts[MAX_RUNNING];
-    bool decodes[MAX_RUNNING];
+    bool decodes[MAX_RUNNING], again[MAX_RUNNING];
     int len, num_decodes; // that can decode now
     int decoding;         // and those that will when their steps have ended
     int quota;            // S13: how many of them a plan takes at most
@@ -408,6 +408,7 @@ static void note_before(const struct sim *m, struct before_step *b) {
             b->whole_ahead |=
                 r->seq.spans[s].whole && r->seq.spans[s].first + r->seq.spans[s].len > r->num_computed;
         b->drafts[i] = r->num_drafts;
+        b->again[i] = r->seq.rolls_back;
         b->decodes[i] = !r->late && r->num_tokens - r->num_computed == 1 && r->num_tokens < r->max_tokens &&
                         !((r->counts.list || r->drafter || !m->config.async) && r->num_pending);
         b->num_decodes += b->decodes[i];
@@ -451,7 +452,7 @@ static void check_plan(struct sim *m, const struct plan *p, const struct before_
         struct request *r = it->req;
         struct client *c = client_of(m, r);
         bool old = false;
-        int end = it->first + it->num_new;
+        int end = it->first + it->num_new, known = it->num_new - it->num_drafts;
         sim_check(r->state == REQUEST_RUNNING && !in_plan[r->id] && !r->late);
         in_plan[r->id] = true;
         sim_check(it->num_new >= 1 && it->first_logit >= 0 && it->first_logit <= it->num_new);
@@ -460,8 +461,8 @@ static void check_plan(struct sim *m, const struct plan *p, const struct before_
         sim_check((i < p->num_decode) == (it->num_new == 1 && it->needs_token));
         sim_check(!(r->counts.list || r->drafter || !m->config.async) || r->tokens[it->first] >= 0);
         sim_check(it->num_drafts == 0 ||
-                  (it->needs_token && it->num_new == 1 + it->num_drafts && r->num_in_flight == 1 &&
-                   r->num_pending == it->num_new && end < r->max_tokens && it->num_drafts <= MAX_DRAFTS));
+                  (it->needs_token && r->num_in_flight == 1 && r->num_pending == 1 + it->num_drafts &&
+                   end < r->max_tokens && it->num_drafts <= MAX_DRAFTS));
         drafts += it->num_drafts;
         samples += it->needs_token ? 1 + it->num_drafts : 0;
         if (!it->wants_prompt_logprobs)
@@ -474,6 +475,8 @@ static void check_plan(struct sim *m, const struct plan *p, const struct before_
                 old_decode |= b->decodes[j];
                 num_old_decodes += b->decodes[j];
                 sim_check(it->num_drafts <= b->drafts[j]);
+                sim_check(it->num_drafts == 0 || known == 1 || b->again[j]);
+                seen.again += it->num_drafts > 0 && known > 1;
                 seen.trimmed += b->decodes[j] && it->num_drafts < b->drafts[j];
             }
         sim_check(old || !preempted); // nothing starts in a step that preempts
@@ -514,7 +517,7 @@ static void check_plan(struct sim *m, const struct plan *p, const struct before_
         }
         tokens += it->num_new;
         rows += it->num_new - it->first_logit;
-        prefill += i < p->num_decode || it->num_drafts > 0 || beyond > 0 ? 0 : it->num_new;
+        prefill += (known == 1 && it->needs_token) || beyond > 0 ? 0 : known;
         whole_drafts |= it->num_drafts > 0 && whole_ahead;
     }
     sim_check(!whole_drafts);

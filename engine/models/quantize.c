@@ -44,13 +44,22 @@ const char *quantize_types(void) {
     return "f32, f16, bf16, q8_0, q4_0, q4_1, q5_0, q5_1, iq4_nl, q4_k, q4_k_m, q5_k, q5_k_m, q6_k";
 }
 
+struct own_key {
+    char name[TENSOR_NAME_BYTES];
+    uint32_t value;
+};
+enum { MAX_OWN_KEYS = 4 };
+
 struct quantize_job { // one file
     const struct quantize_config *config;
     const struct quantize_target *target;
     const struct model_file *f;
     struct model_config model;
-    const struct arch *arch; // of it
-    enum dtype *types;       // (num_tensors) of the output
+    const struct arch *arch;          // of it
+    enum dtype *types;                // (num_tensors) of the output
+    struct own_key own[MAX_OWN_KEYS]; // in place of the file's, or behind them
+    int num_own;
+    int num_mtp; // layers behind the model's that the file's keys do not count, but the output's do
     uint64_t alignment, total;
     int num_threads, fd;
     uint64_t written; // bytes
@@ -162,35 +171,63 @@ static void add_str(struct bytes *b, const char *s, size_t len) {
     append_bytes(b, s, len);
 }
 
-static void add_key_u32(struct bytes *b, const char *key, uint32_t v) {
-    add_str(b, key, strlen(key));
+static void add_own_key(struct bytes *b, const struct own_key *k) {
+    add_str(b, k->name, strlen(k->name));
     add32(b, META_U32);
-    add32(b, v);
+    add32(b, k->value);
 }
 
-static const char *const own_keys[] = {"general.file_type", "general.quantization_version"};
+static int find_own_key(const struct quantize_job *job, const struct meta *kv) {
+    for (int k = 0; k < job->num_own; k++)
+        if (kv == meta_find(job->f, job->own[k].name))
+            return k;
+    return -1;
+}
 
-// Every key as it is and where it is; the two that say what this file is in their places, or at the end.
+// Of each layer one value: an array that goes on for the MTP layer.
+static uint64_t count_more(const struct quantize_job *job, const struct meta *kv) {
+    const char *arch = job->model.arch;
+    size_t len = strlen(arch);
+    bool of_arch = kv->key.len > len && memcmp(kv->key.data, arch, len) == 0 && kv->key.data[len] == '.';
+    bool each = of_arch && kv->type == META_ARRAY && kv->elem != META_STRING &&
+                kv->count == (uint64_t)job->model.num_layers;
+    return each ? (uint64_t)job->num_mtp : 0;
+}
+
+// The value of the MTP layer: it is as the last one that has the part (find_attn() in mtp.c). Those that are true are of
+// windows and states, which it has not.
+static void add_more(struct bytes *b, const struct meta *kv) {
+    size_t one = meta_value_bytes(kv) / kv->count;
+    const unsigned char *last = kv->value + (kv->count - 1) * one;
+    static const unsigned char zero[8];
+    while (kv->elem != META_BOOL && last > kv->value && memcmp(last, zero, one) == 0)
+        last -= one;
+    append_bytes(b, kv->elem == META_BOOL ? zero : last, one);
+}
+
+// Every key as it is and where it is; those that say what this file is in their places, or at the end.
 static void add_keys(struct bytes *b, const struct quantize_job *job) {
-    const uint32_t own[2] = {job->target->file_type, QUANTIZATION_VERSION};
     for (size_t i = 0; i < job->f->num_meta; i++) {
         const struct meta *kv = &job->f->meta[i];
-        int k = kv == meta_find(job->f, own_keys[0]) ? 0 : kv == meta_find(job->f, own_keys[1]) ? 1 : -1;
+        uint64_t more = count_more(job, kv);
+        int k = find_own_key(job, kv);
         if (k >= 0) {
-            add_key_u32(b, own_keys[k], own[k]);
+            add_own_key(b, &job->own[k]);
             continue;
         }
         add_str(b, kv->key.data, kv->key.len);
         add32(b, kv->type);
         if (kv->type == META_ARRAY) {
             add32(b, kv->elem);
-            add64(b, kv->count);
+            add64(b, kv->count + more);
         }
         append_bytes(b, kv->value, meta_value_bytes(kv));
+        for (; more > 0; more--)
+            add_more(b, kv);
     }
-    for (int k = 0; k < 2; k++)
-        if (!meta_find(job->f, own_keys[k]))
-            add_key_u32(b, own_keys[k], own[k]);
+    for (int k = 0; k < job->num_own; k++)
+        if (!meta_find(job->f, job->own[k].name))
+            add_own_key(b, &job->own[k]);
 }
 
 static uint64_t tensor_bytes(const struct model_tensor *t, enum dtype type) {
@@ -203,8 +240,8 @@ static uint64_t padded(const struct quantize_job *job, uint64_t n) { return n + 
 static enum status put_header(struct quantize_job *job) {
     struct bytes b = {0};
     uint64_t offset = 0, num_kv = job->f->num_meta;
-    for (int k = 0; k < 2; k++)
-        num_kv += !meta_find(job->f, own_keys[k]);
+    for (int k = 0; k < job->num_own; k++)
+        num_kv += !meta_find(job->f, job->own[k].name);
     append_bytes(&b, "GGUF", 4);
     add32(&b, 3);
     add64(&b, job->f->num_tensors);
@@ -436,10 +473,27 @@ static enum status finish_file(struct quantize_job *job) {
     return STATUS_OK;
 }
 
-// Leaves out a folder's MTP layer, which the keys do not count: other programs refuse tensors that nothing counts.
-static void leave_mtp(struct model_file *f, int layer) {
-    char own[32];
-    size_t len = (size_t)snprintf(own, sizeof own, "blk.%d.", layer), kept = 0;
+// arch: of the architecture's keys, or "general".
+static void set_own_key(struct quantize_job *job, const char *arch, const char *name, uint32_t value) {
+    struct own_key *k = &job->own[job->num_own++];
+    snprintf(k->name, sizeof k->name, "%s.%s", arch, name);
+    k->value = value;
+}
+
+// A folder's MTP layer, which its keys do not count, is counted where the architecture's files can have one in this form; else
+// it is left out: other programs refuse tensors that nothing counts.
+static void place_mtp(struct quantize_job *job, struct model_file *f) {
+    char own[TENSOR_NAME_BYTES];
+    const char *arch = job->model.arch;
+    int layers = job->model.num_layers;
+    snprintf(own, sizeof own, "blk.%d." MTP_PROJ ".weight", layers);
+    if (arch_may_have(job->arch, H_NEXTN) && model_file_find(f, own)) {
+        job->num_mtp = f->num_mtp;
+        set_own_key(job, arch, "block_count", (uint32_t)(layers + f->num_mtp));
+        set_own_key(job, arch, "nextn_predict_layers", (uint32_t)f->num_mtp);
+        return;
+    }
+    size_t len = (size_t)snprintf(own, sizeof own, "blk.%d.", layers), kept = 0;
     for (size_t i = 0; i < f->num_tensors; i++)
         if (f->tensors[i].name.len < len || memcmp(f->tensors[i].name.data, own, len) != 0)
             f->tensors[kept++] = f->tensors[i];
@@ -471,9 +525,11 @@ enum status quantize_file(const struct quantize_config *config, struct quantize_
         (st = weights_check(&job.model, f, job.err)) ||
         (st = meta_int(f, "general.alignment", false, 8, 65536, &alignment, job.err)))
         goto end;
-    if (f->num_mtp > 0)
-        leave_mtp(f, job.model.num_layers);
     job.arch = arch_find(job.model.arch, strlen(job.model.arch));
+    set_own_key(&job, "general", "file_type", job.target->file_type);
+    set_own_key(&job, "general", "quantization_version", QUANTIZATION_VERSION);
+    if (f->num_mtp > 0)
+        place_mtp(&job, f);
     job.alignment = (uint64_t)alignment;
     job.types = calloc(f->num_tensors + 1, sizeof *job.types);
     if (!job.types) {

@@ -2,7 +2,10 @@
 // is right or not; and where a file's does not draft.
 #include "draft_runs.h"
 #include "models/architectures.h"
+#include "models/model_config.h"
 #include "models/model_file.h"
+#include "models/mtp.h"
+#include "quantize.h"
 
 #ifndef QUIRE_GOLDEN_MODELS
 #define QUIRE_GOLDEN_MODELS "" // no Python when the build was configured
@@ -108,6 +111,66 @@ TEST(test_mtp_of_states) {
     device = "cpu";
     run_mtp(golden_model("qwen35"), "states", runs, 3, 0);
     unlink(agreeing);
+}
+
+// Asserts that the layers behind the model's are the same in both files. Returns how many tensors.
+static int check_layers_behind(const struct model_file *a, const struct model_file *b, int layer) {
+    char own[TENSOR_NAME_BYTES], name[TENSOR_NAME_BYTES];
+    struct err err = {0};
+    int num = 0;
+    snprintf(own, sizeof own, "blk.%d.", layer);
+    for (uint64_t i = 0; i < a->num_tensors; i++) {
+        const struct model_tensor *t = &a->tensors[i];
+        snprintf(name, sizeof name, "%.*s", (int)t->name.len, t->name.data);
+        if (strncmp(name, own, strlen(own)) != 0 || strstr(name, "_b."))
+            continue; // DeepSeek's attn_k_b and attn_v_b are one in a folder
+        const struct model_tensor *u = model_file_find(b, name);
+        if (!u)
+            fail_msg("%s has no %s", b->name, name);
+        assert_int_equal(u->bytes, t->bytes);
+        unsigned char *x = malloc(t->bytes), *y = malloc(t->bytes);
+        assert_int_equal(model_file_read(a, t, 0, t->bytes, x, &err), STATUS_OK);
+        assert_int_equal(model_file_read(b, u, 0, u->bytes, y, &err), STATUS_OK);
+        assert_memory_equal(x, y, t->bytes);
+        free(x);
+        free(y);
+        num++;
+    }
+    return num;
+}
+
+// A folder's layer is in the file that `quire quantize` makes of it, counted by its keys.
+TEST(test_mtp_of_a_folder_quantised) {
+    static const char *const names[] = {"glm4moe", "deepseek2-v3", "qwen35"};
+    static const struct run together = {"together", 400, 40, 0, 0, 0, false, 0};
+    for (int i = 0; i < 3; i++) {
+        struct err err = {0};
+        char folder[4096], out[] = "/tmp/quire-quantised-XXXXXX";
+        struct quantize_result result;
+        struct model_config of, mtp;
+        struct model_file *want = model_file_open(golden_model(names[i]), &err);
+        close(mkstemp(out));
+        unlink(out);
+        snprintf(folder, sizeof folder, QUIRE_GOLDEN_MODELS "/%s", names[i]);
+        log_set_level(LOG_ERROR);
+        if (quantize_file(
+                &(struct quantize_config){.in = folder, .out = out, .type = "f32", .num_threads = 2}, &result,
+                &err) != STATUS_OK)
+            fail_msg("%s", err.msg);
+        struct model_file *f = model_file_open(out, &err);
+        assert_true(want && f);
+        assert_int_equal(model_config_read(f, &of, &err), STATUS_OK);
+        assert_true(of.num_nextn == 1 && f->num_mtp == 0);
+        assert_int_equal(mtp_config(f, &of, &mtp, &err), STATUS_OK);
+        assert_true(check_layers_behind(want, f, of.num_layers) > 9);
+        const struct meta *each = meta_find(f, "qwen35.attention.recurrent_layers");
+        assert_true(!each || (each->count == 6 && each->value[4] == 1 && each->value[5] == 0));
+        assert_int_equal(each != NULL, i == 2);
+        model_file_close(f);
+        model_file_close(want);
+        run_mtp(out, "quantised", &together, 1, 0);
+        unlink(out);
+    }
 }
 
 // Of the embedded model, trained (models/train/mtp.py): it knows some of what comes even where prompts are no text.

@@ -304,7 +304,7 @@ ROWS = [
     (QUANTIZE, "    if (job.temporary[0])\n        unlink(job.temporary);\n", "", "test_quantize"),  # half files stay
     (QUANTIZE, "in.st_dev == out.st_dev && in.st_ino == out.st_ino", "strcmp(c->in, c->out) == 1",
                "test_quantize"),  # a file may be written over itself
-    (QUANTIZE, "int k = kv == meta_find(job->f, own_keys[0]) ? 0", "int k = false ? 0",
+    (QUANTIZE, "if (kv == meta_find(job->f, job->own[k].name))", "if (k > 0 && kv == meta_find(job->f, job->own[k].name))",
                "test_quantize"),  # the file says it is of the old type
     (QUANTIZE, "atomic_fetch_add(&w->next, w->share)) < w->rows", "atomic_fetch_add(&w->next, w->share + 1)) < w->rows",
                "test_quantize"),  # rows between the shares are left out

@@ -49,6 +49,9 @@ PEFT = "engine/models/hf/peft.c"
 ROWS = [
     (CPU, "hidden_at = dev->model.mtp_hidden_first ? 0 : D;", "hidden_at = dev->model.mtp_hidden_first ? D : 0;", "test_json_mtp"),  # columns of the other half
     (WEIGHTS, "bias, layer + c->mtp_layer, name);", "bias, layer, name);", "test_json_mtp"),  # an MTP layer of the first layer's weights
+    ("engine/models/quantize.c", 'set_own_key(job, arch, "nextn_predict_layers", (uint32_t)f->num_mtp);', "", "test_mtp"),  # its layer is one of the model's
+    ("engine/models/quantize.c", "kv->elem == META_BOOL ? zero : last", "last", "test_mtp"),  # an MTP layer that is said to have a state
+    ("engine/models/quantize.c", "add64(b, kv->count + more);", "add64(b, kv->count);", "test_mtp"),  # arrays of layers that end too early
     (ARCHS, ".may = LIST(H_TOP_K, H_NEXTN)},", ".may = LIST(H_TOP_K)},", "test_mtp"),  # quire-tiny with its MTP layer is refused
     ("engine/batch.c", "r->second_text > 0 && position >= r->second_text", "false", "test_batch"),  # pairs of texts as one
     # ---- kernels ---------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@
 #ifndef QUIRE_GOLDEN_MODELS
 #define QUIRE_GOLDEN_MODELS "" // no Python when the build was configured
 #define QUIRE_TINY_MTP ""
+#define QUIRE_ERNIE_MTP ""
 #endif
 
 static const char *golden_model(const char *name) {
@@ -171,6 +172,26 @@ TEST(test_mtp_of_a_folder_quantised) {
         run_mtp(out, "quantised", &together, 1, 0);
         unlink(out);
     }
+}
+
+// Of a folder whose GGUF files cannot have the layer, and so what is quantised has none.
+TEST(test_mtp_of_ernie) {
+    static const struct run together = {"together", 200, 40, 0, 0, 0, false, 0};
+    struct err err = {0};
+    struct quantize_result result;
+    char out[] = "/tmp/quire-quantised-XXXXXX";
+    if (access(QUIRE_ERNIE_MTP, R_OK) != 0)
+        skip();
+    run_mtp(QUIRE_ERNIE_MTP, "ernie", &together, 1, 0);
+    close(mkstemp(out));
+    unlink(out);
+    const struct quantize_config c = {.in = QUIRE_ERNIE_MTP, .out = out, .type = "f32", .num_threads = 2};
+    assert_int_equal(quantize_file(&c, &result, &err), STATUS_OK);
+    struct model_file *f = model_file_open(out, &err);
+    assert_true(f && !model_file_find(f, "blk.4.nextn.eh_proj.weight") &&
+                model_file_find(f, "blk.3.attn_q.weight"));
+    model_file_close(f);
+    unlink(out);
 }
 
 // Of the embedded model, trained (models/train/mtp.py): it knows some of what comes even where prompts are no text.

@@ -145,6 +145,7 @@ def less_one(data):
     return struct.pack(f"<{n}f", *(v - 1 for v in struct.unpack(f"<{n}f", data)))
 
 
+ERNIE_MTP = {"eh_proj": "mtp_linear_proj", "enorm": "mtp_emb_norm", "hnorm": "mtp_hidden_norm"}
 MTP = {"eh_proj": "fc", "enorm": "pre_fc_norm_embedding", "hnorm": "pre_fc_norm_hidden", "shared_head_norm": "norm"}
 
 
@@ -155,13 +156,16 @@ def theirs(a, name):
         whole = {**WHOLE, **WHOLES.get(a.arch, {})}
         return f"{whole[parts[0]]}.{parts[1]}", parts[0]
     apart = a.mix == "delta" and int(parts[1]) >= a.layers  # Qwen's MTP layer
+    ernie = a.arch == "ernie4_5-moe" and int(parts[1]) >= a.layers
+    if parts[2] == "nextn" and ernie:
+        return f"model.{ERNIE_MTP[parts[3]]}.0.weight", parts[3]
     if parts[2] == "nextn":
         return (f"mtp.{MTP[parts[3]]}" if apart else f"model.layers.{parts[1]}.{parts[3].replace('head_', 'head.')}") + ".weight", parts[3]
     role = parts[2] if parts[2] in ("ssm_a", "ssm_d") or len(parts) == 3 else parts[-2]
     bare = role in ("exp_probs_b", "ssm_a", "ssm_d", "ssm_dt", "layer_output_scale")
     base = {**LAYER, **LAYERS.get(a.arch, MIXTRAL if a.arch in ("llama", "phimoe") else {})}[role]
     prefix = "gpt_neox" if a.arch == "gptneox" else "backbone" if a.one_part else "model"
-    layer = "mtp.layers.0" if apart else f"{prefix}.layers.{parts[1]}"
+    layer = "mtp.layers.0" if apart else "model.mtp_block.0" if ernie else f"{prefix}.layers.{parts[1]}"
     return f"{layer}.{base}" + ("" if bare else ".weight" if len(parts) == 3 else f".{parts[-1]}"), role
 
 
@@ -514,7 +518,8 @@ def config(a):
     if a.arch == "ernie4_5-moe":
         del c["num_experts"], c["num_experts_per_tok"]
         c.update(moe_num_experts=a.experts, moe_k=a.top_k, moe_intermediate_size=a.expert_ffn, moe_layer_interval=a.expert_step,
-                 moe_num_shared_experts=a.shared_ffn // a.expert_ffn, moe_layer_start_index=a.dense_layers, moe_layer_end_index=-1)
+                 moe_num_shared_experts=a.shared_ffn // a.expert_ffn, moe_layer_start_index=a.dense_layers, moe_layer_end_index=-1,
+                 num_nextn_predict_layers=a.nextn)
     if a.arch == "hunyuan-moe":
         c.update(moe_topk=[c.pop("num_experts_per_tok")] * a.layers, moe_intermediate_size=[a.expert_ffn] * a.layers, num_shared_expert=1)
     if a.arch == "qwen3moe":

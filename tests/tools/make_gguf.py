@@ -669,7 +669,7 @@ def main(argv=None, w=None):
             bias(b + "ffn_up.bias", a.ffn)
             bias(b + "ffn_down.bias", a.hidden)
     for i in range(a.layers, a.layers + a.nextn):
-        for name in ("enorm", "hnorm", "shared_head_norm"):
+        for name in ("enorm", "hnorm") + (() if a.arch == "ernie4_5-moe" else ("shared_head_norm",)):
             norm(f"blk.{i}.nextn.{name}.weight", a.hidden)
         matrix(f"blk.{i}.nextn.eh_proj.weight", a.hidden, 2 * a.hidden)
         if a.nextn_tables:

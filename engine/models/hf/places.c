@@ -59,6 +59,14 @@ static const struct hf_name mtp_names[] = {
     {.theirs = NULL},
 };
 
+// Of ERNIE's, behind "model.", with the layer's number at the end; the layer itself is "mtp_block.0."
+static const struct hf_name ernie_mtp_names[] = {
+    {"mtp_linear_proj.0", .ours = "nextn.eh_proj"},
+    {"mtp_emb_norm.0", .ours = "nextn.enorm"},
+    {"mtp_hidden_norm.0", .ours = "nextn.hnorm"},
+    {.theirs = NULL},
+};
+
 // ---- from theirs to ours
 
 static bool take_prefix(struct text_view *s, const char *prefix) {
@@ -149,8 +157,12 @@ static bool find_in_layer(const struct hf_family *f, struct text_view rest, stru
 static bool find_mtp_places(const struct hf_family *f, struct text_view tensor,
                             void (*fn)(void *arg, const struct hf_place *place), void *arg) {
     struct hf_place place = {.layer = HF_MTP_LAYER};
-    bool apart = take_prefix(&tensor, "model.mtp_layers."), whole = !apart && take_prefix(&tensor, "mtp.");
+    bool apart = take_prefix(&tensor, "model.mtp_layers.") || take_prefix(&tensor, "model.mtp_block.");
+    bool whole = !apart && take_prefix(&tensor, "mtp.");
+    bool ernie = !apart && !whole && take_prefix(&tensor, "model.");
     int number = 0;
+    if (ernie)
+        return take_end(&tensor, ".weight") && find_places(ernie_mtp_names, tensor, &place, fn, arg);
     if (whole && take_prefix(&tensor, "layers."))
         apart = true;
     if ((!apart && !whole) || (apart && (!take_number(&tensor, &number) || !take_prefix(&tensor, "."))) ||
@@ -166,11 +178,29 @@ static bool find_mtp_places(const struct hf_family *f, struct text_view tensor,
 
 enum hf_part hf_places(const struct hf_family *f, struct text_view tensor,
                        void (*fn)(void *arg, const struct hf_place *place), void *arg) {
-    static const char *const others[] = {
-        "vision_tower.",      "vision_model.",          "visual.",        "audio_tower.",  "embed_vision.",
-        "embed_audio.",       "multi_modal_projector.", "vision_encoder", "connector.",    "mm_projector.",
-        "vision_projection.", "audio_projection.",      "mlp1.",          "image_newline", "vision_embedder.",
-        "patch_merger.",      "vision_adapter.",        "mtp.",           "mtp_layers."};
+    static const char *const others[] = {"vision_tower.",
+                                         "vision_model.",
+                                         "visual.",
+                                         "audio_tower.",
+                                         "embed_vision.",
+                                         "embed_audio.",
+                                         "multi_modal_projector.",
+                                         "vision_encoder",
+                                         "connector.",
+                                         "mm_projector.",
+                                         "vision_projection.",
+                                         "audio_projection.",
+                                         "mlp1.",
+                                         "image_newline",
+                                         "vision_embedder.",
+                                         "patch_merger.",
+                                         "vision_adapter.",
+                                         "mtp.",
+                                         "mtp_layers.",
+                                         "mtp_block.",
+                                         "mtp_linear_proj.",
+                                         "mtp_emb_norm.",
+                                         "mtp_hidden_norm."};
     struct hf_place place = {.layer = -1};
     struct text_view bare = tensor;
     if (find_mtp_places(f, tensor, fn, arg))

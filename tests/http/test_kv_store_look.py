@@ -92,9 +92,11 @@ def test_file_is_read_once(start, model, tmp_path):
     server = start("--kv-store", tmp_path / "a")
     assert f"model_hash={kept[::-1]}" in server.log()
     server.stop()
-    note.write_text(kept[:-1])  # but not half of one
-    server = start("--kv-store", tmp_path / "a")
-    assert f"model_hash={kept}" in server.log() and note.read_text() == kept
+    for text in (kept[:-1], "x" + kept[1:]):  # but not half of one, nor what is none
+        note.write_text(text)
+        server = start("--kv-store", tmp_path / "a")
+        assert f"model_hash={kept}" in server.log() and note.read_text() == kept
+        server.stop()
     copy = shutil.copy(model, tmp_path / "copy.gguf")
     server = start("--kv-store", tmp_path / "b", model=copy)
     assert f"model_hash={kept}" in server.log() and not list((tmp_path / "b").glob("hash.*"))

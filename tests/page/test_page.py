@@ -453,6 +453,22 @@ def test_engine(start, visit):
     server.wait_idle()
 
 
+def test_store(start, visit, tmp_path):
+    """The tier behind the cache has its tiles, and what was read from it is told."""
+    flags = "--kv-store", str(tmp_path / "kv"), "--kv-store-size", "1G"
+    body = {"prompt": WHO * 30, "max_tokens": 1, "temperature": 0}
+    server = start(*flags)
+    server.post("/v1/completions", body)
+    server.stop()
+    server = start(*flags)
+    server.post("/v1/completions", body)
+    page = visit(server.url + "/#engine")
+    tile = """((name) => [...document.querySelectorAll('#figures div')].find((d) => d.firstChild.textContent.startsWith(name))?.textContent)"""
+    until(page, f"{tile}('From the store')")
+    assert re.fullmatch(r"Store: disk[\d.]+ MiB of 1.0 GiB", page.evaluate(f"{tile}('Store: ')"))
+    assert int(re.search(r"(\d+) prompt tokens", page.evaluate(f"{tile}('From the store')"))[1]) >= 16
+
+
 def test_history_of_an_hour(tiny, visit):
     """A point a second, an hour of them; the numbers of tiles are means of the last; another server begins anew."""
     page = visit(tiny.url)

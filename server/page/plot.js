@@ -58,7 +58,7 @@ function thinned(points, part) {
 
 // series: [{colour, points: [[ms, value], …], dots}], the newest last; now and span in ms. `latency`: times on a logarithmic axis.
 export function plotLines(canvas, series, now, span, latency) {
-  const w = canvas.clientWidth, h = canvas.clientHeight, left = 48, right = w - 14, top = 10, bottom = h - 20;
+  const w = canvas.clientWidth, h = canvas.clientHeight, left = 52, right = w - 14, top = 10, bottom = h - 20;
   if (!w) return;
   const c = surface(canvas), seen = series.map((s) => s.points.filter((p) => p[0] >= now - span));
   const values = seen.flat().map((p) => p[1]), max = values.reduce((a, b) => Math.max(a, b), 10);

@@ -81,7 +81,7 @@ ROWS = [
             "most = m->num_layers;", "test_shard"),  # a stage without layers
     (RANKS, "k->stage > 0 ? k->in : NULL, resid);", "NULL, resid);", "test_ranks"),  # each stage embeds
     ("kernels/cpu/cpu.c", "memcpy(dst, dev->resid + (size_t)dev->rank * backend_resid_part(n, dev->world),", "memcpy(dst, dev->resid,", "test_ranks"),  # ranks hand over the same part
-    (RANKS, "    if (k->world)\n        k->world->ops->abort(k->world, why);\n", "", "test_ranks"),  # other stages wait for a dead one
+    (RANKS, "    if (k->world)\n        k->world->ops->abort(k->world, why);\n", "", "test_ranks", "hangs"),  # other stages wait for a dead one
     (ANSWERS, "size_t n = num_top(&step->rows[i]), first = i * MAX_TOP_LOGPROBS;",
               "size_t n = num_top(&step->rows[i]), first = 0;", "test_ranks"),  # every row has the first's alternatives
     (WEIGHTS, "s->role, layer - first, s->at)", "s->role, layer % target->model->config.num_layers, s->at)",

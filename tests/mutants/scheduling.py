@@ -419,7 +419,7 @@ ROWS = [
     (PACE, "more > 0 ? more * p->token_ns", "more > 0 ? 0", "test_pace"),  # more decodes take no longer
     (RECORD, "p->config.async = number(c, 0, 1) != 0;", "number(c, 0, 1);", "test_replay"),  # replayed without asynchronous scheduling
     (RANKS, "        world->ops->abort(world, \"closed with steps in flight\");\n", "        (void)0;\n",
-            "test_ranks"),  # the last stage waits for nobody
+            "test_ranks", "hangs"),  # the last stage waits for nobody
     # ---- pooling ---------------------------------------------------------------------------------------------
     (POOLING, "r->pooling == POOLING_CLS && n > 0 && first == 0", "r->pooling == POOLING_CLS && n > 0", "test_pooling"),  # the first of the last chunk
     (POOLING, "r->pooling == POOLING_MEAN && first == 0", "false", "test_pooling"),  # what was there before a preemption stays

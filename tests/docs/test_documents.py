@@ -68,7 +68,7 @@ def check_sources():
 
 SOURCES = (".c", ".h", ".cu", ".cuh", ".cpp", ".py", ".sh", ".cmake", ".txt", ".json", ".def", ".js", ".jinja", ".yml", ".sbatch", "")
 # Flags of programs that are not ours.
-THEIR_FLAGS = set("""abbrev-ref attn-backend branch gpu-bind host include mca memory mpi network no-deps no-install-recommends platform prefix
+THEIR_FLAGS = set("""abbrev-ref attn-backend branch gpu-bind gpus gres host include mca memory mpi network no-deps no-install-recommends platform prefix
     preset rm signal system no-create-home target build install test-dir output-on-failure label-exclude bind-to chunked-prefill component from-literal
     set""".split())
 

@@ -23,7 +23,7 @@ RUN mkdir -p /libc /image/usr/local \
  && dpkg-deb -x libc6_*.deb /libc \
  && tar -xf /packed/*.tar.gz -C /image/usr/local --strip-components=1 --exclude='*/share/man' --exclude='*/share/*completion*' --exclude='*/share/zsh' \
  && cd /libc \
- && cp -a --parents lib*/ld-linux* lib/*/ld-linux* lib/*/lib[cm].so.6 lib/*/libdl.so.2 lib/*/libpthread.so.0 usr/share/doc/libc6/copyright /image
+ && cp -a --parents lib*/ld-linux* lib/*/ld-linux* lib/*/lib[cm].so.6 lib/*/libdl.so.2 lib/*/libpthread.so.0 lib/*/librt.so.1 usr/share/doc/libc6/copyright /image
 
 FROM scratch
 COPY --from=build /image /

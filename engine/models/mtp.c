@@ -41,8 +41,9 @@ static const char *problem(const struct model_file *f, const struct model_config
         return "the file has no MTP layer";
     if (!find(f, layer, "nextn.enorm") || !find(f, layer, "nextn.hnorm"))
         return "the file lacks parts of its MTP layer";
-    if (arch->traits & TRAIT_ONE_PART)
-        return "its MTP layer, of several parts, is not supported yet";
+    if (arch->traits & TRAIT_ONE_PART &&
+        !(find(f, layer, "attn_q") && find(f, layer, "ffn_norm") && find(f, layer, MTP_NORM)))
+        return "an MTP layer that is not attention, then a feed-forward is not supported yet";
     if (of->layer_embed > 0 || of->layer_scale || of->positions > 0 || of->token_types > 0 ||
         of->embed_norm || of->norm_bias || of->head_bias || of->pooling != POOLING_NONE ||
         model_is_bidirectional(of))

@@ -480,14 +480,15 @@ static void set_own_key(struct quantize_job *job, const char *arch, const char *
     k->value = value;
 }
 
-// A folder's MTP layer, which its keys do not count, is counted where the architecture's files can have one in this form; else
-// it is left out: other programs refuse tensors that nothing counts.
+// A folder's MTP layer, which its keys do not count, is counted where the architecture's files can have one in this form, and
+// other programs know its names; else it is left out: other programs refuse tensors that nothing counts.
 static void place_mtp(struct quantize_job *job, struct model_file *f) {
     char own[TENSOR_NAME_BYTES];
     const char *arch = job->model.arch;
     int layers = job->model.num_layers;
     snprintf(own, sizeof own, "blk.%d." MTP_PROJ ".weight", layers);
-    if (arch_may_have(job->arch, H_NEXTN) && model_file_find(f, own)) {
+    if (arch_may_have(job->arch, H_NEXTN) && !(job->arch->traits & TRAIT_ONE_PART) &&
+        model_file_find(f, own)) {
         job->num_mtp = f->num_mtp;
         set_own_key(job, arch, "block_count", (uint32_t)(layers + f->num_mtp));
         set_own_key(job, arch, "nextn_predict_layers", (uint32_t)f->num_mtp);

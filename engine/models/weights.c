@@ -62,6 +62,7 @@ static const char *mtp_name(const struct model_config *c, enum weight_role role)
     case WEIGHT_EMBED: return c->mtp_embed ? MTP_EMBED : NULL;
     case WEIGHT_HEAD: return c->mtp_head ? MTP_HEAD : NULL;
     case WEIGHT_OUT_NORM: return c->mtp_norm ? MTP_NORM : NULL;
+    case WEIGHT_FFN_NORM: return arch_of(c)->traits & TRAIT_ONE_PART ? "ffn_norm" : NULL; // it has both parts
     case WEIGHT_MTP_PROJ: return c->mtp_hidden_first ? MTP_HIDDEN_PROJ : MTP_PROJ;
     case WEIGHT_MTP_EMBED_NORM:
     case WEIGHT_MTP_HIDDEN_NORM: return arch_slot(arch_of(c), role)->part[0].name;

@@ -1,4 +1,4 @@
-// MTP layers against Hugging Face transformers (tests/tools/make_mtp.py; ERNIE's: make_mtp_ernie.py): the log-probability of each token of a prompt given
+// MTP layers against Hugging Face transformers (tests/tools/make_mtp.py; ERNIE's and Nemotron 3's: make_mtp_alone.py): the log-probability of each token of a prompt given
 // the model's rows of those before, and a row of logits. And that drafts are of the right tokens and rows.
 #include "draft_model.h"
 #include "driver.h"
@@ -9,7 +9,7 @@
 
 #ifndef QUIRE_GOLDEN_MODELS
 #define QUIRE_GOLDEN_MODELS "" // no Python when the build was configured
-#define QUIRE_ERNIE_MTP ""
+#define QUIRE_MTP_ALONE ""
 #endif
 
 enum { MAX_PROMPT = 256, PIECE = 16, OUTPUT = 120, MAX_RECORDS = 128 };
@@ -119,32 +119,37 @@ TEST(test_golden) {
     json_decref(all);
 }
 
-// Of a folder, with rows that are made up.
-TEST(test_golden_of_ernie) {
-    static const char *const devices[] = {"cpu", "ref"};
-    if (access(QUIRE_ERNIE_MTP, R_OK) != 0)
-        skip();
-    json_t *golden = json_load_file(QUIRE_SOURCE_DIR "/tests/model/mtp_ernie.json", 0, NULL);
-    read_prompt("ernie4_5-moe");
-    for (int i = 0; i < 2; i++) {
-        struct driver d;
-        driver_open(&d, &(struct driver_config){.path = QUIRE_ERNIE_MTP,
-                                                .device = devices[i],
-                                                .keep_logits = true,
-                                                .mtp = true,
-                                                .no_cache = true});
-        int D = engine_info(d.engine)->model.hidden;
-        rows = malloc((size_t)num_prompt * (size_t)D * sizeof *rows);
-        for (int t = 0; t < num_prompt; t++)
-            for (int k = 0; k < D; k++)
-                rows[t * D + k] = (float)((t * 31 + k * 17) % 64) / 32 - 1;
-        double most = run_layer(engine_draft(d.engine), golden);
-        printf("  ernie4_5-moe, %s: %.2g\n", devices[i], most);
-        assert_true(most < 1e-4);
-        driver_close(&d);
-        free(rows);
+// With rows that are made up.
+static void check_alone(const char *name, const json_t *golden, const char *path, const char *device) {
+    struct driver d;
+    driver_open(&d, &(struct driver_config){
+                        .path = path, .device = device, .keep_logits = true, .mtp = true, .no_cache = true});
+    int D = engine_info(d.engine)->model.hidden;
+    rows = malloc((size_t)num_prompt * (size_t)D * sizeof *rows);
+    for (int t = 0; t < num_prompt; t++)
+        for (int k = 0; k < D; k++)
+            rows[t * D + k] = (float)((t * 31 + k * 17) % 64) / 32 - 1;
+    double most = run_layer(engine_draft(d.engine), golden);
+    printf("  %s, %s: %.2g\n", name, device, most);
+    assert_true(most < 1e-4);
+    driver_close(&d);
+    free(rows);
+}
+
+TEST(test_golden_of_folders) {
+    json_t *all = json_load_file(QUIRE_SOURCE_DIR "/tests/model/mtp_alone.json", 0, NULL), *golden;
+    const char *name;
+    assert_int_equal(json_object_size(all), 2);
+    json_object_foreach(all, name, golden) {
+        char path[4096];
+        snprintf(path, sizeof path, QUIRE_MTP_ALONE "/%s", name);
+        if (access(path, R_OK) != 0)
+            skip();
+        read_prompt(name);
+        check_alone(name, golden, path, "cpu");
+        check_alone(name, golden, path, "ref");
     }
-    json_decref(golden);
+    json_decref(all);
 }
 
 // ---- drafts as the service makes them, against the layer's rows of the whole text

@@ -10,7 +10,7 @@
 #ifndef QUIRE_GOLDEN_MODELS
 #define QUIRE_GOLDEN_MODELS "" // no Python when the build was configured
 #define QUIRE_TINY_MTP ""
-#define QUIRE_ERNIE_MTP ""
+#define QUIRE_MTP_ALONE ""
 #endif
 
 static const char *golden_model(const char *name) {
@@ -174,24 +174,32 @@ TEST(test_mtp_of_a_folder_quantised) {
     }
 }
 
-// Of a folder whose GGUF files cannot have the layer, and so what is quantised has none.
-TEST(test_mtp_of_ernie) {
-    static const struct run together = {"together", 200, 40, 0, 0, 0, false, 0};
-    struct err err = {0};
-    struct quantize_result result;
-    char out[] = "/tmp/quire-quantised-XXXXXX";
-    if (access(QUIRE_ERNIE_MTP, R_OK) != 0)
-        skip();
-    run_mtp(QUIRE_ERNIE_MTP, "ernie", &together, 1, 0);
-    close(mkstemp(out));
-    unlink(out);
-    const struct quantize_config c = {.in = QUIRE_ERNIE_MTP, .out = out, .type = "f32", .num_threads = 2};
-    assert_int_equal(quantize_file(&c, &result, &err), STATUS_OK);
-    struct model_file *f = model_file_open(out, &err);
-    assert_true(f && !model_file_find(f, "blk.4.nextn.eh_proj.weight") &&
-                model_file_find(f, "blk.3.attn_q.weight"));
-    model_file_close(f);
-    unlink(out);
+// Of folders whose GGUF files cannot have the layer, and so what is quantised has none.
+TEST(test_mtp_of_folders) {
+    static const char *const names[] = {"ernie4_5-moe", "nemotron_h_moe"};
+    static const struct run runs[] = {{"together", 400, 40, 0, 0, 0, false, 0},
+                                      {"few", 400, 2, 0, 0, 0, false, 0}};
+    for (int i = 0; i < 2; i++) {
+        struct err err = {0};
+        struct quantize_result result;
+        char path[4096], out[] = "/tmp/quire-quantised-XXXXXX", name[TENSOR_NAME_BYTES];
+        struct model_config of;
+        snprintf(path, sizeof path, QUIRE_MTP_ALONE "/%s", names[i]);
+        if (access(path, R_OK) != 0)
+            skip();
+        run_mtp(path, names[i], runs, 2, 0);
+        close(mkstemp(out));
+        unlink(out);
+        const struct quantize_config c = {.in = path, .out = out, .type = "f32", .num_threads = 2};
+        assert_int_equal(quantize_file(&c, &result, &err), STATUS_OK);
+        struct model_file *f = model_file_open(out, &err);
+        assert_non_null(f);
+        assert_int_equal(model_config_read(f, &of, &err), STATUS_OK);
+        snprintf(name, sizeof name, "blk.%d.nextn.eh_proj.weight", of.num_layers);
+        assert_true(of.num_nextn == 0 && !model_file_find(f, name));
+        model_file_close(f);
+        unlink(out);
+    }
 }
 
 // Of the embedded model, trained (models/train/mtp.py): it knows some of what comes even where prompts are no text.

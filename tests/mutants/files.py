@@ -317,6 +317,7 @@ ROWS = [
     (HF + "layout.c", "!p->name->either ||", "true ||", "test_json_transformers"),  # Qwen3-VL's experts as transformers 5 stores them
     (HF + "config_layers.c", "|| jdoc_is(types.j, e, \"linear_attention\")", "", "test_json_transformers"),  # what transformers 5 calls recurrent layers
     (HF + "places.c", "{\"mtp_emb_norm.0\", .ours = \"nextn.enorm\"}", "{\"mtp_emb_norm.0\", .ours = \"nextn.hnorm\"}", "test_json_mtp"),  # ERNIE's layer lacks a norm
+    (HF + "places.c", "{{\"norm\", .ours = \"ffn_norm\"},", "{{\"norm\", .ours = \"attn_norm\"},", "test_json_mtp"),  # two norms of Nemotron 3's layer are one
     (HF + "places.c", "\"mtp_layers.\"", "\"mtp_layer.\"", "test_json_transformers"),  # MiMo's layer of speculation
     (HF + "config.c", "one ? 1 : r->c->heads", "1", "test_json_transformers"),  # Falcon with keys and values for each head
     (HF + "recipe.c", "p->rows == ROWS_QKV && head >=", "p->rows == ROWS_QKV && head >", "test_json_transformers"),  # Ling 1: the first head of values is turned, too

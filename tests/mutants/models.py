@@ -49,6 +49,8 @@ PEFT = "engine/models/hf/peft.c"
 ROWS = [
     (CPU, "hidden_at = dev->model.mtp_hidden_first ? 0 : D;", "hidden_at = dev->model.mtp_hidden_first ? D : 0;", "test_json_mtp"),  # columns of the other half
     (WEIGHTS, "bias, layer + c->mtp_layer, name);", "bias, layer, name);", "test_json_mtp"),  # an MTP layer of the first layer's weights
+    ("engine/models/quantize.c", "arch_may_have(job->arch, H_NEXTN)", "true", "test_mtp"),  # files that nobody opens
+    (WEIGHTS, 'TRAIT_ONE_PART ? "ffn_norm" : NULL;', 'TRAIT_ONE_PART ? "attn_norm" : NULL;', "test_json_mtp"),  # Nemotron 3's feed-forward takes the other part's norm
     ("engine/models/quantize.c", 'set_own_key(job, arch, "nextn_predict_layers", (uint32_t)f->num_mtp);', "", "test_mtp"),  # its layer is one of the model's
     ("engine/models/quantize.c", "kv->elem == META_BOOL ? zero : last", "last", "test_mtp"),  # an MTP layer that is said to have a state
     ("engine/models/quantize.c", "add64(b, kv->count + more);", "add64(b, kv->count);", "test_mtp"),  # arrays of layers that end too early

@@ -157,6 +157,11 @@ def theirs(a, name):
         return f"{whole[parts[0]]}.{parts[1]}", parts[0]
     apart = a.mix == "delta" and int(parts[1]) >= a.layers  # Qwen's MTP layer
     ernie = a.arch == "ernie4_5-moe" and int(parts[1]) >= a.layers
+    two = a.one_part and int(parts[1]) >= a.layers  # Nemotron 3's, which is two of one part
+    if two and parts[2] == "nextn":
+        return f"mtp.layers.{'1.final_layernorm' if parts[3] == 'shared_head_norm' else '0.' + parts[3]}.weight", parts[3]
+    if two and parts[2] == "ffn_norm":
+        return "mtp.layers.1.norm.weight", "ffn_norm"
     if parts[2] == "nextn" and ernie:
         return f"model.{ERNIE_MTP[parts[3]]}.0.weight", parts[3]
     if parts[2] == "nextn":
@@ -165,7 +170,9 @@ def theirs(a, name):
     bare = role in ("exp_probs_b", "ssm_a", "ssm_d", "ssm_dt", "layer_output_scale")
     base = {**LAYER, **LAYERS.get(a.arch, MIXTRAL if a.arch in ("llama", "phimoe") else {})}[role]
     prefix = "gpt_neox" if a.arch == "gptneox" else "backbone" if a.one_part else "model"
-    layer = "mtp.layers.0" if apart else "model.mtp_block.0" if ernie else f"{prefix}.layers.{parts[1]}"
+    if two:
+        apart, layer = True, int(not role.startswith("attn_"))
+    layer = f"mtp.layers.{layer if two else 0}" if apart else "model.mtp_block.0" if ernie else f"{prefix}.layers.{parts[1]}"
     return f"{layer}.{base}" + ("" if bare else ".weight" if len(parts) == 3 else f".{parts[-1]}"), role
 
 
@@ -491,7 +498,7 @@ def config(a):
             c.update(n_routed_experts=c.pop("num_experts"), moe_intermediate_size=a.expert_ffn, n_shared_experts=a.shared_ffn // a.expert_ffn,
                      moe_shared_expert_intermediate_size=a.shared_ffn, norm_topk_prob=True, norm_eps=1e-5,
                      routed_scaling_factor=more.pop("expert_weights_scale", 1.0), n_group=a.u32.get("expert_group_count", 1),
-                     topk_group=a.u32.get("expert_group_used_count", 1))
+                     topk_group=a.u32.get("expert_group_used_count", 1), num_nextn_predict_layers=a.nextn)
         else:
             c["attention_head_dim"] = c.pop("head_dim")
     if a.arch == "falcon-h1":

@@ -646,7 +646,7 @@ def main(argv=None, w=None):
                 bias(b + "attn_output.bias", a.hidden)
         if not a.has_ffn[i]:
             continue
-        if a.pre_norms and not a.one_norm and not a.one_part:
+        if a.pre_norms and not a.one_norm and (not a.one_part or i >= a.layers):
             norm(b + a.ffn_norm + ("" if a.arch == "falcon-h1" else ".weight"), a.hidden)
         if a.post_norms:
             norm(b + "post_attention_norm.weight", a.hidden)

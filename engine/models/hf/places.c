@@ -1,6 +1,9 @@
 // See places.h. Names are those of transformers 4.57 and of the files on huggingface.co.
 #include "places.h"
 
+#include "families_shared.h"
+#include "models/architectures.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -148,6 +151,38 @@ static bool find_with_model(const struct hf_family *f, struct text_view tensor, 
     return find_text_places(f, (struct text_view){full, (size_t)n}, place, fn, arg);
 }
 
+// Nemotron 3's MTP layer is two of one part each: the first attends and has what is in front, the second is a feed-forward
+// with the last norm. They make one layer.
+static bool find_of_two(struct text_view tensor, int number, struct hf_place place,
+                        void (*fn)(void *arg, const struct hf_place *place), void *arg) {
+    static const struct hf_name attends[] = {{"norm", .ours = "attn_norm"},
+                                             {"mixer.q_proj", .ours = "attn_q"},
+                                             {"mixer.k_proj", .ours = "attn_k"},
+                                             {"mixer.v_proj", .ours = "attn_v"},
+                                             {"mixer.o_proj", .ours = "attn_output"},
+                                             {"eh_proj", .ours = "nextn.eh_proj"},
+                                             {"enorm", .ours = "nextn.enorm"},
+                                             {"hnorm", .ours = "nextn.hnorm"},
+                                             {.theirs = NULL}};
+    static const struct hf_name feeds[] = {{"norm", .ours = "ffn_norm"},
+                                           {"mixer.gate", .ours = "ffn_gate_inp"},
+                                           {"mixer.gate.e_score_correction_bias", SELECT_BIAS},
+                                           {"mixer.experts.#.up_proj", .ours = "ffn_up_exps"},
+                                           {"mixer.experts.#.down_proj", .ours = "ffn_down_exps"},
+                                           {"mixer.fc1_latent_proj", .ours = "ffn_latent_down"},
+                                           {"mixer.fc2_latent_proj", .ours = "ffn_latent_up"},
+                                           {"mixer.shared_experts.up_proj", .ours = "ffn_up_shexp"},
+                                           {"mixer.shared_experts.down_proj", .ours = "ffn_down_shexp"},
+                                           {"final_layernorm", .ours = "nextn.shared_head_norm"},
+                                           {.theirs = NULL}};
+    const struct hf_name *names = number == 0 ? attends : feeds;
+    if (number > 1)
+        return false;
+    if (find_places(names, tensor, &place, fn, arg)) // a parameter of no module has no end
+        return true;
+    return take_end(&tensor, ".weight") && find_places(names, tensor, &place, fn, arg);
+}
+
 static bool find_in_layer(const struct hf_family *f, struct text_view rest, struct hf_place place,
                           void (*fn)(void *arg, const struct hf_place *place), void *arg) {
     return find_places(f->names, rest, &place, fn, arg) || find_places(layer_names, rest, &place, fn, arg);
@@ -165,8 +200,11 @@ static bool find_mtp_places(const struct hf_family *f, struct text_view tensor,
         return take_end(&tensor, ".weight") && find_places(ernie_mtp_names, tensor, &place, fn, arg);
     if (whole && take_prefix(&tensor, "layers."))
         apart = true;
-    if ((!apart && !whole) || (apart && (!take_number(&tensor, &number) || !take_prefix(&tensor, "."))) ||
-        number > 0)
+    if ((!apart && !whole) || (apart && (!take_number(&tensor, &number) || !take_prefix(&tensor, "."))))
+        return false;
+    if (apart && arch_find(f->arch, strlen(f->arch))->traits & TRAIT_ONE_PART)
+        return find_of_two(tensor, number, place, fn, arg);
+    if (number > 0)
         return false;
     if (!apart)
         return take_end(&tensor, ".weight") && find_places(mtp_names, tensor, &place, fn, arg);

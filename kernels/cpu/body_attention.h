@@ -304,8 +304,14 @@ static void attend_combine(float *max, float *sum, float *out, float chunk_max, 
 }
 
 typedef float sixteen __attribute__((vector_size(64)));
+#ifdef __clang__
+#define SHUFFLED(v, ...) __builtin_shufflevector(v, v, __VA_ARGS__)
+#else // gcc has it since 12
+typedef int places __attribute__((vector_size(64)));
+#define SHUFFLED(v, ...) __builtin_shuffle(v, (places){__VA_ARGS__})
+#endif
 // Sums, and differences where the sign is negative, of elements whose places differ in one bit.
-#define TURN_STEP(v, sign, ...) (__builtin_shufflevector(v, v, __VA_ARGS__) + (v) * (sign))
+#define TURN_STEP(v, sign, ...) (SHUFFLED(v, __VA_ARGS__) + (v) * (sign))
 
 static void turn_sixteen(float *x) {
     static const sixteen sign1 = {1, -1, 1, -1, 1, -1, 1, -1, 1, -1, 1, -1, 1, -1, 1, -1},

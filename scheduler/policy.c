@@ -309,10 +309,19 @@ static struct draft_room find_draft_room(const struct scheduler *s, int num_deco
     return room;
 }
 
+// S14: how many drafts may follow when so many tokens are computed, so that the step ends where a snapshot is due.
+static int count_to_snapshot(const struct scheduler *s, const struct request *r, int computed) {
+    const struct kv_config *c = &s->kv->config;
+    int due = (computed + c->block_size - 1) / c->block_size * c->block_size;
+    bool snapshot = s->kv->has_state && c->share && due - r->seq.snapshot_at >= c->snapshot_tokens;
+    return snapshot ? due - computed : MAX_DRAFTS;
+}
+
 // How many of its drafts a request takes along behind its last n known tokens. A checkpoint precedes them, as they may be
 // wrong.
 static int take_drafts(const struct scheduler *s, struct request *r, int n, struct draft_room *room) {
     int num = min_int(r->num_drafts, room->tokens), before = kv_available(s->kv), pages = 0;
+    num = min_int(num, count_to_snapshot(s, r, r->num_computed + n));
     if (num <= 0 || (s->kv->has_state && room->pages < s->kv->config.num_groups) ||
         !kv_checkpoint(s->kv, &r->seq, r->num_computed))
         return 0;

@@ -403,6 +403,7 @@ ROWS = [
     (LENGTH, "d->lost += lost > 1 && (d->unsure || !known) ? 1 : lost;", "d->lost += lost;", "test_drafter"),  # a slow start stops drafts
     (LENGTH, "if (d->computes_again)", "if (false)", "test_drafter"),  # what states compute again costs nothing
     (LENGTH, "(o->again + o->take)", "o->take", "test_drafter"),  # what is computed again is not computed once more
+    (POLICY, "return snapshot ? due - computed : MAX_DRAFTS;", "return MAX_DRAFTS;", "test_scheduler_blocks"),  # drafts pass the place where a snapshot is due
     (POLICY, "bool last = decode || (is_again(r) && n == num_todo(s, r));", "bool last = decode;", "test_scheduler_blocks"),  # states do not draft behind a wrong draft
     (POLICY, "n += is_decoding(s, r) || is_again(r);", "n += is_decoding(s, r);", "test_scheduler_blocks"),  # those that go back do not count as rows
     ("scheduler/drafting.c", "item->first >= item->req->num_prompt", "false", "test_draft_model"),  # a step that computes good drafts again is taken for a prompt's

@@ -332,6 +332,7 @@ TEST(test_drafts_of_states) {
     struct bench b;
     struct kv_config kv = pages(20, BS);
     kv.groups[0].kind = KV_STATE;
+    kv.snapshot_tokens = 12;
     bench_open(&b, &kv, config_of(4, 40, 40));
     struct request_params p = params_of(1, 6, 20);
     p.drafter = calloc(1, sizeof *p.drafter); // only that there is one matters here
@@ -368,6 +369,16 @@ TEST(test_drafts_of_states) {
     assert_item(plan, 0, r, 11, 1);
     assert_int_equal(plan->num_moves, 0);
     give_one(&b, plan, (token_id[]){60}, 1);
+    // S14: a snapshot is due after 16 tokens, 12 behind that of the prompt.
+    assert_int_equal(request_draft(r, (token_id[]){61, 62, 63, 64, 65}, 5), 5);
+    plan = plan_step(&b);
+    assert_item(plan, 0, r, 12, 4);
+    give_one(&b, plan, (token_id[]){61, 62, 63, 70}, 4);
+    plan = plan_step(&b);
+    assert_item(plan, 0, r, 16, 1);
+    assert_int_equal(plan->num_moves, 1);
+    assert_true(plan->moves[0].from == live && plan->moves[0].to == r->seq.tables[0].ids[3]);
+    give_one(&b, plan, (token_id[]){71}, 1);
     drop(&b, r);
     bench_end(&b);
 }

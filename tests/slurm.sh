@@ -170,11 +170,11 @@ echo "scancel: 200, CANCELLED"
 refuses examples/slurm/serve.sbatch
 
 # Three replicas on two nodes of two CPUs: two of them share a node.
-export QUIRE_REPLICAS=$folder/replicas
+export REPLICAS=$folder/replicas
 array=$(sbatch --parsable --chdir="$folder" --cpus-per-task=1 --array=0-2 examples/slurm/replicas.sbatch "$model")
-listed() { [ "$(find "$QUIRE_REPLICAS" -name "[!.]*" -type f 2>/dev/null | wc -l)" = "$1" ]; }
+listed() { [ "$(find "$REPLICAS" -name "[!.]*" -type f 2>/dev/null | wc -l)" = "$1" ]; }
 await "three replicas" listed 3
-[ "$(cat "$QUIRE_REPLICAS"/* | sort -u | wc -l)" = 3 ] || die "replicas share a URL: $(cat "$QUIRE_REPLICAS"/*)"
+[ "$(cat "$REPLICAS"/* | sort -u | wc -l)" = 3 ] || die "replicas share a URL: $(cat "$REPLICAS"/*)"
 [ "$(squeue -h -r -j "$array" -o %N | sort | uniq -c | awk '{ print $1 }' | sort | xargs)" = "1 2" ] || die "not two of three on one node"
 
 # The proxies as docs/deploy.md has them, with the list in the place of their own servers.
@@ -187,12 +187,12 @@ conf() { sed -n "/^\`\`\`$1/,/^\`\`\`/p" docs/deploy.md | sed '/^```/d'; }
     echo "}"
 } >"$folder/nginx.conf"
 run_nginx=(nginx -p "$folder" -c "$folder/nginx.conf" -e stderr)
-examples/slurm/servers.sh nginx "$QUIRE_REPLICAS" "$folder/servers.conf" "${run_nginx[@]}" -s reload >"$folder/servers.log" 2>&1 &
+examples/slurm/servers.sh nginx "$REPLICAS" "$folder/servers.conf" "${run_nginx[@]}" -s reload >"$folder/servers.log" 2>&1 &
 await "the list of servers" test -s "$folder/servers.conf"
 "${run_nginx[@]}" >"$folder/nginx.log" 2>&1 &
 nginx=$!
 conf haproxy | sed -e '/^backend/,$d' -e "s/bind :8080/bind 127.0.0.1:${ports[5]}/" >"$folder/haproxy.cfg"
-examples/slurm/servers.sh haproxy "$QUIRE_REPLICAS" "$folder/replicas.cfg" true &
+examples/slurm/servers.sh haproxy "$REPLICAS" "$folder/replicas.cfg" true &
 await "the list of servers" test -s "$folder/replicas.cfg"
 haproxy -db -f "$folder/haproxy.cfg" -f "$folder/replicas.cfg" >"$folder/haproxy.log" 2>&1 &
 disown -a
@@ -211,7 +211,7 @@ touch "$folder/traffic"
 traffic 1 & traffic 2 &
 answered() { # every replica has given a completion
     local replica
-    for replica in $(cat "$QUIRE_REPLICAS"/*); do
+    for replica in $(cat "$REPLICAS"/*); do
         curl -s "$replica/metrics" | grep -E '^quire:http_requests_total\{.*"/v1/completions".*"200".* [1-9]' >/dev/null || return 1
     done
 }
@@ -223,23 +223,23 @@ kill -KILL "$lost"
 await "the task again in the queue" is Restarts=1
 await "two replicas in the list" listed 2
 await "the replica again" listed 3
-proxied() { cat "$QUIRE_REPLICAS"/* | while read -r replica; do grep -q "${replica#http://} " "$folder/servers.conf" || exit 1; done; }
+proxied() { cat "$REPLICAS"/* | while read -r replica; do grep -q "${replica#http://} " "$folder/servers.conf" || exit 1; done; }
 await "its new URL in nginx's list" proxied
 await "requests at each replica again" answered
 [ ! -e "$folder/bad" ] || die "a replica was killed: $(cat "$folder/bad")"
 echo "replicas: one was killed, no client noticed, and it is there again"
 
-job=${array}_0 url=$(cat "$QUIRE_REPLICAS/${array}_0")
+job=${array}_0 url=$(cat "$REPLICAS/${array}_0")
 drain --signal=TERM "$job"
 await "the task's end" is JobState=COMPLETED
 is ExitCode=0:0 || die "$(scontrol show job "$job" | grep ExitCode)"
-listed 2 || die "a replica that has ended is in the list: $(ls "$QUIRE_REPLICAS")"
+listed 2 || die "a replica that has ended is in the list: $(ls "$REPLICAS")"
 rm "$folder/traffic"
 wait
 [ ! -e "$folder/bad" ] || die "a replica was drained: $(cat "$folder/bad")"
 echo "replicas: scancel --signal=TERM of one: 200, COMPLETED, 0:0, and no client noticed"
 
-job=${array}_2 url=$(cat "$QUIRE_REPLICAS/${array}_2")
+job=${array}_2 url=$(cat "$REPLICAS/${array}_2")
 drain "$array" # without --signal
 await "the array's end" is JobState=CANCELLED
 await "no replica in the list" listed 0

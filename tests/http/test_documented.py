@@ -21,7 +21,7 @@ SKIP = ("build", ".venv", ".venv-peers", ".git")
 PAGES = sorted(p for p in ROOT.rglob("*.md") if p.relative_to(ROOT).parts[0] not in SKIP)
 DEV_WORDS = re.findall(r"^(?:\./dev )(\S+)", subprocess.run([ROOT / "dev", "help"], capture_output=True, text=True).stdout, re.M)
 DEV_WORDS += ["help"]
-BENCHES = {"cpu": "models.py", "decisions": "decisions.py", "drafts": "drafts.py", "serving": "serving.py", "structured": "structured.py"}
+BENCHES = {"cpu": "models.py", "decisions": "decisions.py", "drafts": "drafts.py", "kv-store": "kv_store.py", "serving": "serving.py", "structured": "structured.py"}
 
 
 def lines_of(text):
@@ -196,6 +196,10 @@ def test_command(page, line, place, tiny):
         for folder in re.findall(r"-k (\S+)", rest):
             assert (ROOT / folder / "kustomization.yaml").is_file()
         pytest.skip("tests/http/test_kubernetes.py renders what is applied")
+    elif head in ("sbatch", "./servers.sh"):
+        name = next(word for word in line.split() if word.endswith((".sbatch", ".sh")))
+        assert (ROOT / "examples/slurm" / name).is_file(), name
+        pytest.skip("./dev slurm submits the jobs, and has proxies follow them")
     elif head == "docker":
         pytest.skip("tests/container.sh builds the image and serves from it")
     elif head.startswith("build/release/"):

@@ -186,10 +186,11 @@ def mtp_layers(a, quire, folder):
         model = folder / f"mtp-{name}.gguf"
         join_mtp.join(tiny, tiny.with_suffix(".mtp.gguf"), model, seed)
         for clients, temperature in ((1, 0), (1, 0.8), (32, 0)):
+            length = 120 if clients == 1 else 480  # together they take as many steps as answers have tokens
             with open(folder / "asked.txt", "w") as f:
                 for text in asked[: max(clients, a.requests)]:
                     prompt = ids(quire, model, f"<|im_start|>user\n{text}<|im_end|>\n<|im_start|>assistant\n")
-                    f.write(" ".join(["story", str(len(prompt)), *prompt, "120", *["0"] * 120]) + "\n")
+                    f.write(" ".join(["story", str(len(prompt)), *prompt, str(length), *["0"] * length]) + "\n")
             flags = ["--mtp", "--context", 1024, "--temperature", temperature] + (["--together"] if clients > 1 else [])
             yield {"drafts": f"MTP layer, {name}", "work": f"temperature {temperature}", "clients": clients,
                    **measure(a, model, folder / "asked.txt", *flags)}

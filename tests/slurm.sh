@@ -130,7 +130,7 @@ refuses() { # sbatch's arguments…
 }
 
 await "a server on two nodes" ready
-grep -q "rank=1 world=2" "$folder/quire-$job.log" || die "no second rank"
+await "the second rank's line" grep -q "rank=1 world=2" "$folder/quire-$job.log" # srun brings it after the first's
 ask 24 1
 text() { python3 -c 'import json, sys; print(json.loads(sys.stdin.readline())'"$1"')'; }
 [ "$(status)" = 200 ] || die "status $(status)"

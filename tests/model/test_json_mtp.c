@@ -103,22 +103,6 @@ static void read_prompt(const char *name) {
     json_decref(model);
 }
 
-TEST(test_golden) {
-    json_t *all = json_load_file(QUIRE_SOURCE_DIR "/tests/model/mtp.json", 0, NULL), *golden;
-    const char *name;
-    assert_int_equal(json_object_size(all), 3);
-    json_object_foreach(all, name, golden) {
-        char path[4096];
-        snprintf(path, sizeof path, QUIRE_GOLDEN_MODELS "/%s.gguf", name);
-        if (access(path, R_OK) != 0)
-            skip();
-        read_prompt(name);
-        check(name, golden, path, "cpu");
-        check(name, golden, path, "ref");
-    }
-    json_decref(all);
-}
-
 // With rows that are made up.
 static void check_alone(const char *name, const json_t *golden, const char *path, const char *device) {
     struct driver d;
@@ -136,20 +120,31 @@ static void check_alone(const char *name, const json_t *golden, const char *path
     free(rows);
 }
 
-TEST(test_golden_of_folders) {
-    json_t *all = json_load_file(QUIRE_SOURCE_DIR "/tests/model/mtp_alone.json", 0, NULL), *golden;
+typedef void check_fn(const char *name, const json_t *golden, const char *path, const char *device);
+
+// All of a file of golden numbers, whose models are at models + their name + end.
+static void check_each(const char *file, size_t num, const char *models, const char *end, check_fn *fn) {
+    json_t *all = json_load_file(file, 0, NULL), *golden;
     const char *name;
-    assert_int_equal(json_object_size(all), 2);
+    assert_int_equal(json_object_size(all), num);
     json_object_foreach(all, name, golden) {
         char path[4096];
-        snprintf(path, sizeof path, QUIRE_MTP_ALONE "/%s", name);
+        snprintf(path, sizeof path, "%s/%s%s", models, name, end);
         if (access(path, R_OK) != 0)
             skip();
         read_prompt(name);
-        check_alone(name, golden, path, "cpu");
-        check_alone(name, golden, path, "ref");
+        fn(name, golden, path, "cpu");
+        fn(name, golden, path, "ref");
     }
     json_decref(all);
+}
+
+TEST(test_golden) {
+    check_each(QUIRE_SOURCE_DIR "/tests/model/mtp.json", 3, QUIRE_GOLDEN_MODELS, ".gguf", check);
+}
+
+TEST(test_golden_of_folders) {
+    check_each(QUIRE_SOURCE_DIR "/tests/model/mtp_alone.json", 2, QUIRE_MTP_ALONE, "", check_alone);
 }
 
 // ---- drafts as the service makes them, against the layer's rows of the whole text

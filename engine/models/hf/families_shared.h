@@ -22,6 +22,16 @@
         "mlp_layer_types", NULL, HF_INT                                                                      \
     }
 #define SELECT_BIAS .ours = "exp_probs_b", .end = ".bias", .form = FORM_FLAT
+// A layer of experts, and half of the MTP layer.
+#define NEMOTRON_H_EXPERTS                                                                                   \
+    {"mixer.gate", .ours = "ffn_gate_inp"}, {"mixer.gate.e_score_correction_bias", SELECT_BIAS},             \
+        {"mixer.experts.#.up_proj", .ours = "ffn_up_exps"},                                                  \
+        {"mixer.experts.#.down_proj", .ours = "ffn_down_exps"},                                              \
+        {"mixer.fc1_latent_proj", .ours = "ffn_latent_down"},                                                \
+        {"mixer.fc2_latent_proj", .ours = "ffn_latent_up"},                                                  \
+        {"mixer.shared_experts.up_proj", .ours = "ffn_up_shexp"}, {                                          \
+        "mixer.shared_experts.down_proj", .ours = "ffn_down_shexp"                                           \
+    }
 
 // Each ends with one without a model_type.
 extern const struct hf_family hf_dense_families[], hf_expert_families[], hf_state_families[],

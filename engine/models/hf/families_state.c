@@ -142,14 +142,7 @@ static const struct hf_name nemotron_h_names[] = {
 };
 static const struct hf_name nemotron_h_moe_names[] = {
     NEMOTRON_H,
-    {"mixer.gate", .ours = "ffn_gate_inp"},
-    {"mixer.gate.e_score_correction_bias", SELECT_BIAS},
-    {"mixer.experts.#.up_proj", .ours = "ffn_up_exps"},
-    {"mixer.experts.#.down_proj", .ours = "ffn_down_exps"},
-    {"mixer.fc1_latent_proj", .ours = "ffn_latent_down"},
-    {"mixer.fc2_latent_proj", .ours = "ffn_latent_up"},
-    {"mixer.shared_experts.up_proj", .ours = "ffn_up_shexp"},
-    {"mixer.shared_experts.down_proj", .ours = "ffn_down_shexp"},
+    NEMOTRON_H_EXPERTS,
     END,
 };
 static const struct hf_name nemotron_h_whole[] = {

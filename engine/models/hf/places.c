@@ -165,14 +165,7 @@ static bool find_of_two(struct text_view tensor, int number, struct hf_place pla
                                              {"hnorm", .ours = "nextn.hnorm"},
                                              {.theirs = NULL}};
     static const struct hf_name feeds[] = {{"norm", .ours = "ffn_norm"},
-                                           {"mixer.gate", .ours = "ffn_gate_inp"},
-                                           {"mixer.gate.e_score_correction_bias", SELECT_BIAS},
-                                           {"mixer.experts.#.up_proj", .ours = "ffn_up_exps"},
-                                           {"mixer.experts.#.down_proj", .ours = "ffn_down_exps"},
-                                           {"mixer.fc1_latent_proj", .ours = "ffn_latent_down"},
-                                           {"mixer.fc2_latent_proj", .ours = "ffn_latent_up"},
-                                           {"mixer.shared_experts.up_proj", .ours = "ffn_up_shexp"},
-                                           {"mixer.shared_experts.down_proj", .ours = "ffn_down_shexp"},
+                                           NEMOTRON_H_EXPERTS,
                                            {"final_layernorm", .ours = "nextn.shared_head_norm"},
                                            {.theirs = NULL}};
     const struct hf_name *names = number == 0 ? attends : feeds;

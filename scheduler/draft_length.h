@@ -50,16 +50,15 @@ void draft_length_measured(struct draft_length *d, int rows, int64_t ns);
 void draft_length_drafted(struct draft_length *d, int tokens, int64_t ns);
 
 // Weighs the gain of the draft model's drafts for a step of decodes alone, which gave `tokens` for `rows` rows and took `ns`,
-// against the time that drafting took; again: those of the rows whose drafts a step before found wrong. Where it has lost more than a few steps' worth its drafts are not chosen for some
-// tens of steps, then tried again, and so on with longer pauses.
+// against the time that drafting took; again: those of the rows that are computed again, after a wrong draft. Where it has lost
+// more than a few steps' worth its drafts are not chosen for some tens of steps, then tried again, and so on with longer pauses.
 void draft_length_weigh(struct draft_length *d, int rows, int again, int tokens, int64_t ns);
 
 // A step found `right` of num_drafts >= 1 leading drafts of a request right.
 void draft_length_verified(struct draft_length *d, struct draft_rate *rate, int num_drafts, int right);
 
 // Chooses how many leading drafts of each offer a step with num_rows + again rows besides drafts, the first of which sample,
-// should verify. The draft
-// model's time to make them counts. Its time to catch up with a request counts less the more output the request has,
-// since it is likely to give as much again.
+// should verify. The draft model's time to make them counts. Its time to catch up with a request counts less the more output
+// the request has, since it is likely to give as much again.
 void draft_length_choose(struct draft_length *d, int num_rows, int again, struct draft_offer *offers,
                          int num_offers);

@@ -56,6 +56,8 @@ def load(a, *flags):
              "--vocab-size", 500, "--ignore-eos", "--num-prompts", a.requests, "--random-input-len", 256, "--random-output-len", 64,
              "--max-concurrency", a.clients, "--quiet", "--json", out])  # fmt: skip
         report = json.loads(out.read_text())
+    if report["completed"] != a.requests:
+        sys.exit(f"kv_store.py: {report['completed']} of {a.requests} requests were answered")
     return report["total_token_throughput"], report["p99_itl_ms"]
 
 

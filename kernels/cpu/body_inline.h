@@ -5,9 +5,9 @@
 #include <string.h>
 
 // The counts of tokens and queries of a tile are constants in the vector tables, so that its sums stay in
-// registers and not in an array: 5 times faster at 8 tokens. Plain C has nothing to gain, and with a
-// sanitizer the many copies would take minutes to compile.
-#if CPU_CONSTANT_TILES && !defined(QUIRE_SANITIZED)
+// registers and not in an array: 5 times faster at 8 tokens. Plain C has nothing to gain. The many copies take most of a
+// build's time, and with a sanitizer minutes: QUIRE_CONSTANT_TILES of CMake.
+#if CPU_CONSTANT_TILES && !defined(QUIRE_VARIABLE_TILES)
 #define INLINE static inline __attribute__((always_inline))
 #define NOINLINE __attribute__((noinline))
 // Values read from memory before this are read again after it.

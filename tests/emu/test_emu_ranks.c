@@ -122,7 +122,7 @@ TEST(test_exact) {
         char file[] = "/tmp/quire-model-XXXXXX", what[100];
         random_model_write_sized(&models[i].m, 8, models[i].kv_heads, models[i].ffn, file);
         run(one, file, 1, true, 128, 30);
-        for (int ranks = 2; ranks <= models[i].most && ranks <= 4 >> SLOW; ranks *= 2) {
+        for (int ranks = i == 0 ? 4 >> SLOW : 2; ranks <= models[i].most && ranks <= 4 >> SLOW; ranks *= 2) {
             snprintf(what, sizeof what, "%s, %d ranks", models[i].m.name, ranks);
             if (ranks == 4)
                 setenv("QUIRE_CUDA_TWO_SHOTS", "0", 1);
@@ -230,7 +230,6 @@ TEST(test_near) {
          992,
          2,
          true},
-        {{"BF16", {DTYPE_BF16}, 1, true}, 1024, 2, false},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i += 1 + 3 * SLOW) {
         char file[] = "/tmp/quire-model-XXXXXX";
@@ -549,6 +548,7 @@ TEST(test_warm_up) {
 
 int main(void) {
     setenv("QUIRE_CUDA_MODULE", QUIRE_EMULATED, 1);
+    random_shape.hidden = 256;
     for (int i = 0; i < PROMPT; i++)
         prompt[i] = 3 + (i * 37 + i * i) % (VOCAB - 3);
     return run_all_tests(NULL, NULL);

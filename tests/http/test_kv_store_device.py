@@ -7,7 +7,7 @@ from process import EMULATED, run
 from wire import wait_for
 
 TEXT = "Once upon a time a small dragon lived on a hill, and every day it looked at the sea."
-SMALL = ("--num-kv-blocks", "6", "--max-model-len", "64")
+SMALL = ("--num-kv-blocks", "6", "--max-model-len", "64", "--max-num-seqs", "2")
 CUDA = {"QUIRE_DEVICE": "cuda", "QUIRE_CUDA_MODULE": str(EMULATED)}
 
 

@@ -86,7 +86,7 @@ static inline void brought_run(const struct driver_config *c, const float *table
         int n = 5 + m * 11 % 50;
         for (int i = 0; i < n; i++)
             t[i] = brought_token(i + 3 * m);
-        driver_add(d, t, n, 40 - m * 3, m % 2 ? sampled : (struct sampling_params){0});
+        driver_add(d, t, n, 26 - m * 2, m % 2 ? sampled : (struct sampling_params){0});
         if (m == BROUGHT_FIRST - 1) {
             brought_submit(d, table, how, BROUGHT_OUTPUT, (struct sampling_params){0});
             brought_submit(d, table, how, BROUGHT_OUTPUT, sampled);

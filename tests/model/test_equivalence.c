@@ -244,6 +244,8 @@ static void check_file(const char *path, const char *name, double distance, int 
         for (int c = 0; c < (v == 0 ? 2 : 6) && (c > 0 || here(variants[v])); c++) {
             if ((c + v + i) % (SLOW ? 16 : 2)) // a part of them for each file, the next for the next
                 continue;
+            if (v == 0 && i % 3) // plain C takes a third of the time, and ops/ compares it for every type
+                continue;
             struct driver_config config = {.variant = variants[v],
                                            .threads = threads[(c + i + v) % 4],
                                            .block_size = blocks[(c + i / 2 + 2 * v) % 4],
@@ -384,6 +386,8 @@ TEST(test_families) {
 // Steps of so many rows that AMX, where it is, unpacks quantised weights for its tiles. With a cache that it takes in an
 // order of its own, or weights, one request alone on AMX is what all are compared with.
 TEST(test_many_rows) {
+    if (!here("amx"))
+        skip();
     static const struct {
         const char *arch, *kv_dtype;
         int window;
@@ -406,12 +410,10 @@ TEST(test_many_rows) {
         random_path = path;
         alone[0].num = 0;
         kv_dtype = cases[i].kv_dtype;
-        run(&(struct driver_config){.variant = kv_dtype && here("amx") ? "amx" : "scalar"}, 0, "", NULL);
+        run(&(struct driver_config){.variant = kv_dtype ? "amx" : "scalar"}, 0, "", NULL);
         memcpy(alone, results, sizeof alone);
-        if (here("amx"))
-            for (int threads = 1; threads < 3; threads++)
-                run(&(struct driver_config){.variant = "amx", .threads = threads}, MATES, cases[i].m.name,
-                    NULL);
+        for (int threads = 1; threads < 3; threads++)
+            run(&(struct driver_config){.variant = "amx", .threads = threads}, MATES, cases[i].m.name, NULL);
         random_path = NULL;
         unlink(path);
     }

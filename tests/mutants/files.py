@@ -230,7 +230,7 @@ ROWS = [
     (BATCH, "- p->frequency_penalty * (float)c->output", "", "test_penalties"),  # an occurrence counts for nothing
     (BATCH, ".div = p->repetition_penalty", ".div = 1", "test_penalties"),  # repetition goes unpunished
     (BATCH, ".div = 1, .add = r->bias[i].add", ".div = 1, .add = -r->bias[i].add", "test_penalties"),  # bias turned round
-    (REF, "        part.bias = NULL; // every rank has it, the sum takes it once\n", "        ;\n", "test_ranks"),  # the reference's ranks add a bias each
+    ("kernels/ref/ref_rows.c", "        part.bias = NULL; // every rank has it, the sum takes it once\n", "        ;\n", "test_ranks"),  # the reference's ranks add a bias each
     (REF, "backend_vocab_rows(V, r, dev->world, &begin, &end);", "backend_vocab_rows(V, dev->rank, dev->world, &begin, &end);",
           "test_ranks"),  # the reference's logits of other ranks
     # ---- quantised formats -----------------------------------------------------------------------------------

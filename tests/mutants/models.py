@@ -13,7 +13,7 @@ MODEL_H = "include/model.h"
 TABLE = "include/weights.def"
 ATTENTION = "kernels/cpu/attention.c"
 ROPE = "kernels/rope.c"
-REF = "kernels/ref/backend.c"
+REF_ATTENTION = "kernels/ref/ref_attention.c"
 TILES = "kernels/cpu/body_gemm.h"
 AVX2 = "kernels/cpu/vec_avx2.h"
 AVX512 = "kernels/cpu/vec_avx512.h"
@@ -116,7 +116,7 @@ ROWS = [
     (CPU_KV_H, "(size_t)layer->kv_layer * kv_vectors(dev) +", "(size_t)layer->kv_layer / 2 * kv_vectors(dev) +", "test_layers"),  # layers read each other's keys
     (CPU_KV_H, "(size_t)(which * attn_kv_places(&layer->attn))", "(size_t)which", "test_layers"),  # values lie on the keys of a layer with two places
     (CPU, "l->kv_layer + attn_kv_places(&m->attn[l->attn]) >", "l->kv_layer + 1 >", "test_layers"),  # pages without room for all places
-    (REF, "which * attn_kv_places(a));", "which);", "test_layers"),  # the same in the reference
+    ("kernels/ref/ref_kv.c", "which * attn_kv_places(a));", "which);", "test_layers"),  # the same in the reference
     (HEAD, "if (r == 0 && step->masks", "if (step->masks", "test_layers"),  # masks are waited for more than once
     (HEAD, "            step->masks_wait(step->masks_arg);\n", "            (void)0;\n", "test_layers"),  # masks that are not computed yet
     (HEAD, "&x, out->hidden + (size_t)r * (size_t)dev->model.hidden", "&x, out->hidden", "test_layers"),  # hidden states of the first rows only
@@ -275,7 +275,7 @@ ROWS = [
     (WEIGHTS, "        t.offset += t.bytes * (uint64_t)s->at;\n", "", "test_json_arch"),  # one matrix for all streams
     ("engine/models/hf/config_layers.c", "erfc(-middle / sqrt(2)) / 2 < p", "erfc(-middle) / 2 < p", "test_json_arch"),  # another normal distribution
     (BODY, "        v = n - i < LANES ? v16_keep(v, 0, n - i, zero) : v;\n        squares", "        squares", "test_kernels"),  # a mean beyond the row
-    (REF, "if (slots[t] < 0 || a->shares_kv)", "if (slots[t] < 0)", "test_json_arch"),  # keys that the layer has not
+    (REF_ATTENTION, "if (slots[t] < 0 || a->shares_kv)", "if (slots[t] < 0)", "test_json_arch"),  # keys that the layer has not
     (SHARD, "a->qk_norm == QK_NORM_WHOLE && world > 1", "false", "test_shard"),  # ranks normalise their own heads
     (CONFIG, "h->logit_scale = 1 / h->logit_scale;", "h->logit_scale = h->logit_scale;", "test_json_arch"),  # logits multiplied, not divided
     (CONFIG, "layer % every == every - 1", "layer % every == 0", "test_json_arch"),  # other layers go without rotation
@@ -286,8 +286,8 @@ ROWS = [
     (ATTENTION, "attn_seen(a, position, context, &c->begin[j], &c->end[j]);", "attn_seen(a, position - 1, context, &c->begin[j], &c->end[j]);",
                 "test_json_arch"),  # the window is one token longer
     (ATTENTION, "    attn_seen(job->attn, positions[row0], context, &begin, &ignored);", "    begin = 0 * row0;", "test_ops"),  # blocks outside the window are read
-    (REF, "attn_seen(a, step->positions[t], context, &begin, &end);", "attn_seen(a, step->positions[t] + 1, context, &begin, &end);",
-          "test_json_arch"),  # the window is one token shorter
+    (REF_ATTENTION, "attn_seen(a, step->positions[t], context, &begin, &end);", "attn_seen(a, step->positions[t] + 1, context, &begin, &end);",
+                    "test_json_arch"),  # the window is one token shorter
     (CPU, "if (job->norm && !of_sum)", "if (job->norm)", "test_canonical"),  # BERT normalises twice
     (CPU, "job->step->types ? job->step->types[t] : 0", "0", "test_canonical"),  # one type for both texts
     (MODEL_H, "context - position > half ? position + half + 1 : context", "context - position > half ? position + half : context", "test_canonical"),  # a token less to the right

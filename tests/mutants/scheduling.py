@@ -240,7 +240,7 @@ ROWS = [
     # ---- pages in host memory
     ("include/backend.h", "           (v->from_tier == KV_DEVICE || v->to_tier == KV_DEVICE);", "           true;", "test_comm_processes"),  # between two pages of the host
     ("engine/ranks/step_wire.c", "        ok &= backend_can_move(l, &p->moves[m]);\n", "        ok &= p->moves[m].from >= 0;\n", "test_comm_processes"),  # pages that there are not
-    ("kernels/ref/backend.c", "(tier == KV_HOST ? dev->host_kv : dev->kv)", "dev->kv + (tier == KV_HOST)", "test_host_pages"),  # the host's pages are the device's
+    ("kernels/ref/ref_kv.c", "(tier == KV_HOST ? dev->host_kv : dev->kv)", "dev->kv + (tier == KV_HOST)", "test_host_pages"),  # the host's pages are the device's
     ("kernels/cpu/kv.c", "    return tier == KV_HOST ? (char *)page_in(dev, tier, page) + kv_page_bytes(dev)", "    return tier == KV_HOST ? (char *)page_in(dev, tier, page)", "test_host_pages"),  # scales over numbers
     (CUDA % "kv.c", "i < a->num; i++, host += a->page_bytes) {", "i < a->num; i++) {", "test_emu_kinds"),  # pieces of a page over each other
     # ---- grids

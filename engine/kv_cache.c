@@ -620,12 +620,16 @@ static int num_states(const struct kv_cache *kv) {
     return n;
 }
 
+bool kv_snapshot_due(const struct kv_cache *kv, const struct kv_seq *seq, int position, int last) {
+    const struct kv_config *c = &kv->config;
+    return kv->has_state && c->share && position > seq->snapshot_at && position % c->block_size == 0 &&
+           (position == last || position - seq->snapshot_at >= c->snapshot_tokens);
+}
+
 int kv_moves(struct kv_cache *kv, struct kv_seq *seq, int first, int last, int spare, struct kv_move *moves) {
     const struct kv_config *c = &kv->config;
     int n = 0, entry = first / c->block_size - 1;
-    bool snapshot = c->share && first > seq->snapshot_at && first % c->block_size == 0 &&
-                    (first == last || first - seq->snapshot_at >= c->snapshot_tokens) &&
-                    kv_available(kv) >= spare + num_states(kv);
+    bool snapshot = kv_snapshot_due(kv, seq, first, last) && kv_available(kv) >= spare + num_states(kv);
     for (int g = 0; g < c->num_groups; g++) {
         struct block_table *t = &seq->tables[g];
         if (c->groups[g].kind != KV_STATE)

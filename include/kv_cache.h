@@ -317,11 +317,15 @@ int64_t kv_slot(const struct kv_cache *kv, const struct kv_seq *seq, int group, 
 
 enum { KV_SEQ_MOVES = 3 }; // of a sequence, per state group and step, at most
 
+// Whether a snapshot of the state after `position` tokens is due: at a block boundary that is either `last` or
+// snapshot_tokens behind the snapshot before. Never without a state group or sharing.
+bool kv_snapshot_due(const struct kv_cache *kv, const struct kv_seq *seq, int position, int last);
+
 // Writes the copies of pages that precede the step which computes from `first` (> 0 where there are any): out of the
 // snapshot that kv_match() found, out of or into the saved state, and into a new snapshot. A new one is taken where
-// `first` is a block boundary, either `last` or snapshot_tokens behind the one before, and more than `spare` pages are
-// available; the first kv_publish() with more computed tokens publishes it. So a sequence of n tokens makes at most
-// 1 + n / snapshot_tokens of them. No page is the target of one move and in another. Returns how many.
+// it is due (kv_snapshot_due()) and more than `spare` pages are available; the first kv_publish() with more computed
+// tokens publishes it. So a sequence of n tokens makes at most 1 + n / snapshot_tokens of them. No page is the target
+// of one move and in another. Returns how many.
 int kv_moves(struct kv_cache *kv, struct kv_seq *seq, int first, int last, int spare, struct kv_move *moves);
 
 // For a step that may compute too far: keeps the state after `position` tokens, where that step begins, until kv_trim()

@@ -311,10 +311,9 @@ static struct draft_room find_draft_room(const struct scheduler *s, int num_deco
 
 // S14: how many drafts may follow when so many tokens are computed, so that the step ends where a snapshot is due.
 static int count_to_snapshot(const struct scheduler *s, const struct request *r, int computed) {
-    const struct kv_config *c = &s->kv->config;
-    int due = (computed + c->block_size - 1) / c->block_size * c->block_size;
-    bool snapshot = s->kv->has_state && c->share && due - r->seq.snapshot_at >= c->snapshot_tokens;
-    return snapshot ? due - computed : MAX_DRAFTS;
+    int size = s->kv->config.block_size, boundary = (computed + size - 1) / size * size;
+    bool due = kv_snapshot_due(s->kv, &r->seq, boundary, last_boundary(s, r));
+    return due ? boundary - computed : MAX_DRAFTS;
 }
 
 // How many of its drafts a request takes along behind its last n known tokens. A checkpoint precedes them, as they may be

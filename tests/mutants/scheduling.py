@@ -111,7 +111,8 @@ ROWS = [
     (KV, "i < (num_computed - 1) / c->block_size; i++)", "i < num_computed / c->block_size; i++)",
          "test_simulator"),  # a snapshot is published before it is written
     (KV, "kv_available(kv) >= spare + num_states(kv);", "kv_available(kv) >= num_states(kv);", "test_kv_cache"),  # snapshots take what running requests need
-    (KV, "first - seq->snapshot_at >= c->snapshot_tokens", "true", "test_kv_cache"),  # a snapshot of every block
+    (KV, "position - seq->snapshot_at >= c->snapshot_tokens", "true", "test_kv_cache"),  # a snapshot of every block
+    (KV, "position - seq->snapshot_at >= c->snapshot_tokens", "false", "test_scheduler_blocks"),  # none behind the prompt, nor do drafts end there
     (KV, "position > seq->saved_at", "position >= seq->saved_at", "test_simulator"),  # a saved state goes before it is copied back
     (KV, "    if (kv_available(kv) < num_states(kv))\n        return false;\n", "", "test_kv_cache"),  # a saved state takes a reserved page
     (POLICY, "        end = last;\n", "        end = end;\n", "test_simulator"),  # no snapshot where the prompt's end is
@@ -403,7 +404,7 @@ ROWS = [
     (LENGTH, "d->lost += lost > 1 && (d->unsure || !known) ? 1 : lost;", "d->lost += lost;", "test_drafter"),  # a slow start stops drafts
     (LENGTH, "if (d->computes_again)", "if (false)", "test_drafter"),  # what states compute again costs nothing
     (LENGTH, "(o->again + o->take)", "o->take", "test_drafter"),  # what is computed again is not computed once more
-    (POLICY, "return snapshot ? due - computed : MAX_DRAFTS;", "return MAX_DRAFTS;", "test_scheduler_blocks"),  # drafts pass the place where a snapshot is due
+    (POLICY, "return due ? boundary - computed :", "return due ? MAX_DRAFTS :", "test_scheduler_blocks"),  # drafts pass the place where a snapshot is due
     (POLICY, "bool last = decode || (is_again(r) && n == num_todo(s, r));", "bool last = decode;", "test_scheduler_blocks"),  # states do not draft behind a wrong draft
     (POLICY, "n += is_decoding(s, r) || is_again(r);", "n += is_decoding(s, r);", "test_scheduler_blocks"),  # those that go back do not count as rows
     ("scheduler/drafting.c", "item->first >= item->req->num_prompt", "false", "test_draft_model"),  # a step that computes good drafts again is taken for a prompt's

@@ -381,8 +381,8 @@ struct backend_ops {
     // Waits for the oldest step that has not been synced. out holds nothing of use where there is no head.
     enum status (*sync)(struct device *dev, struct step_out *out, struct err *err);
 
-    // Copies pages, within the device and between its pool and the host's, in this order, after the steps launched before and before the next one. Asynchronous:
-    // returns at once where the device works beside the host.
+    // Copies pages in this order, within the device and between its pool and the host's, after the steps launched before
+    // and before the next one. Asynchronous: returns at once where the device works beside the host.
     void (*kv_copy)(struct device *dev, const struct kv_move *moves, int num_moves);
     // A page of the host's pool, kv_block_bytes() of it, in the device's own layout. NULL as a function: the device keeps no store.
     void *(*kv_host_page)(struct device *dev, int32_t page);

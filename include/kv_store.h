@@ -31,7 +31,8 @@ struct kv_store_config {
 
 enum kv_transfer_kind { KV_READ, KV_WRITE, KV_LOOK };
 
-// A page on its way, or a question which pages are there. The caller owns it and leaves it alone from kv_store_post() until it comes out of kv_store_take().
+// A page on its way, or a question which pages are there. The caller owns it and leaves it alone from kv_store_post() until
+// it comes out of kv_store_take().
 struct kv_transfer {
     struct kv_hash hash;
     uint64_t parent; // as kv_block.parent

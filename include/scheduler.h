@@ -82,7 +82,8 @@ enum status sched_admissible(const struct sched_config *config, const struct kv_
                              int max_output, struct err *err);
 
 // Whether what stands in the request's spans can be computed (S17): embeddings are of the size that the model takes, grids
-// are there where it rotates by axes, and whole spans fit into a step beside all others that decode. STATUS_INVALID with numbers in err where not. Any thread.
+// are there where it rotates by axes, and whole spans fit into a step beside all others that decode. STATUS_INVALID, with
+// numbers, where not. Any thread.
 enum status sched_takes_spans(const struct sched_config *config, const struct request *r, struct err *err);
 
 // Queues a request. STATUS_LIMIT: the queue is full, try later; an empty queue takes a prompt of any length.

@@ -15,8 +15,8 @@
 
 struct tiers;
 
-// role: fetches, writes, or does both. `private`: pages of requests with a salt of their own stay out. record: NULL, or where replay reads what came from the store.
-// NULL: the engine has no store, or with err there is no memory. All is borrowed.
+// role: fetches, writes, or does both. `private`: pages of requests with a salt of their own stay out. record: NULL, or where
+// replay reads what came from the store. NULL: the engine has no store, or with err there is no memory. All is borrowed.
 struct tiers *tiers_open(struct engine *engine, struct scheduler *sched, enum kv_role role, bool private,
                          struct record *record, void (*notify)(void *arg), void *arg, struct err *err);
 // sound: pages that were published last are written, too; else their device failed. NULL is allowed, here and below: nothing

@@ -28,6 +28,7 @@ struct token_walk {
 // mask: (ceil(vocab / 32)), overwritten. The matcher forgets nothing, and has no other walk, until it is done.
 void token_walk_begin(struct token_walk *w, const struct token_trie *t, struct matcher *m, int32_t state,
                       uint32_t *mask);
-// Goes on for about so much work, which it takes off: MASK_MORE where nothing is left of it. MASK_LIMIT: beyond MASK_WORK, or nothing is left because of MATCHER_LIMIT.
+// Goes on for about so much work, which it takes off: MASK_MORE where nothing is left of it. MASK_LIMIT: beyond MASK_WORK, or
+// nothing is left because of MATCHER_LIMIT.
 enum mask_result token_walk_run(struct token_walk *w, const struct token_trie *t, struct matcher *m,
                                 int64_t *work, uint32_t *mask);

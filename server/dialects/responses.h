@@ -1,5 +1,5 @@
-// /v1/responses, OpenAI's Responses API: responses_parse.c its bodies, responses_input.c items to messages of a chat, responses_tools.c tools to functions,
-// responses_write.c events and bodies. Pure; any thread.
+// /v1/responses, OpenAI's Responses API: responses_parse.c its bodies, responses_input.c items to messages of a chat,
+// responses_tools.c tools to functions, responses_write.c events and bodies. Pure; any thread.
 #pragma once
 
 #include "openai.h"

@@ -95,7 +95,8 @@ static inline void load_case(const struct case_of *c, const struct backend_ops *
 }
 
 // Sequences of TOKENS random rows through the layer, `chunk` tokens of each in a step, beside each other or one by one.
-// The states of the first move to another page once. All of it twice, as pages hold others' states first. out: (SEQS, TOKENS, D). false: the machine lacks the variant.
+// The states of the first move to another page once. All of it twice, as pages hold others' states first. out: (SEQS,
+// TOKENS, D). false: the machine lacks the variant.
 static inline bool run(const struct case_of *c, const struct backend_ops *ops, const char *variant,
                        int threads, int chunk, bool together, float *out) {
     struct device_config config = {.model = &c->config,

@@ -280,8 +280,8 @@ expr goal_write_call(struct schema *s, goal g, enum json_members written); // it
 // Its values of some types (bits of grammar.h) between tags: strings as they are, the rest as JSON.
 expr goal_write_tagged(struct schema *s, goal g, unsigned types);
 
-// ---- schema_members.c: object_*, node_*; and forms. form_*: adds the forms that a clause's facts give (none, where they contradict each other); false:
-// failed. *_expr: how a form is written.
+// ---- schema_members.c: object_*, node_*; and forms. form_*: adds the forms that a clause's facts give (none, where they
+// contradict each other); false: failed. *_expr: how a form is written.
 
 bool form_number(struct schema *s, const struct clause *c, struct form **forms);
 bool form_string(struct schema *s, const struct clause *c, struct form **forms);

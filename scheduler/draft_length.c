@@ -43,6 +43,10 @@ static bool is_known(const struct draft_length *d, const struct draft_cost *c) {
     return c->count >= FEW_TIMES && d->steps - c->measured < (uint64_t)c->retry;
 }
 
+static bool is_cost_known(const struct draft_length *d, int rows) {
+    return is_known(d, &d->costs[bucket_of(rows)]);
+}
+
 static double may_lose(const struct draft_length *d) {
     return d->reads_prompts ? MAY_LOSE_READING : MAY_LOSE;
 }
@@ -151,27 +155,6 @@ static double cost_of_catching_up(const struct draft_length *d, int tokens) {
     return model_cost_of(d, CHUNK) / CHUNK * tokens;
 }
 
-static bool is_caught_up(const struct draft_offer *o) { return o->behind > 0 && o->behind <= FEW_TOKENS; }
-
-static bool is_any_caught_up(const struct draft_offer *offers, int n) {
-    for (int i = 0; i < n; i++)
-        if (is_caught_up(&offers[i]))
-            return true;
-    return false;
-}
-
-// Whether what the draft model may lose pays for what it has to compute before it drafts. It catches up with one request
-// after the other, so that it learns from the first one's drafts, and with no further one (`one`) before it is known what
-// verifying takes; catching_up: tokens of those chosen before.
-static bool may_draft(const struct draft_length *d, const struct draft_offer *o, int catching_up, bool one) {
-    double left = (may_lose(d) - d->lost) * d->num_rows * d->per_token;
-    if (o->behind == 0)
-        return true;
-    if (d->steps < d->paused_until || left < 0 || cost_of_catching_up(d, o->behind) > left)
-        return false;
-    return is_caught_up(o) || o->take > 0 || (!one && (catching_up == 0 || catching_up + o->behind <= CHUNK));
-}
-
 // Predicts the ns that the draft model takes to make the drafts taken of the offers.
 static double cost_of_drafting(const struct draft_length *d, const struct draft_offer *offers, int n) {
     double ns = 0, per_token = cost_of_catching_up(d, 1);
@@ -192,64 +175,116 @@ static double cost_of_drafting(const struct draft_length *d, const struct draft_
     return ns;
 }
 
+// The drafts that a step takes, one after the other.
+struct draft_choice {
+    struct draft_offer *offers;
+    int num_offers;
+    float chance[MOST_DRAFTS]; // of the offers: that the next draft is right, and all before it
+    float before[MOST_DRAFTS]; // that all before it are
+    int order[MOST_DRAFTS];    // the offers whose drafts were taken,
+    int num;                   // and how many
+    double tokens;             // that the step gives
+    double later;              // rows that wrong drafts add to the next step
+    bool verified;             // the cost of a step with a draft is known
+    bool caught_up;            // the draft model is with some request
+    int catching_up;           // tokens that it computes for the others
+};
+
+static bool is_caught_up(const struct draft_offer *o) { return o->behind > 0 && o->behind <= FEW_TOKENS; }
+
+static void start_choice(struct draft_choice *c, const struct draft_length *d, int rows) {
+    c->tokens = d->num_rows;
+    c->verified = is_cost_known(d, rows + 1);
+    for (int i = 0; i < c->num_offers; i++) {
+        c->chance[i] = rate_of(d, &c->offers[i].req->draft_rate);
+        c->before[i] = 1;
+        c->caught_up |= is_caught_up(&c->offers[i]);
+    }
+}
+
+// Whether what the draft model may lose pays for what it has to compute before it drafts. It catches up with one request
+// after the other, so that it learns from the first one's drafts, and with no further one before it is known what verifying
+// takes.
+static bool may_draft(const struct draft_length *d, const struct draft_choice *c,
+                      const struct draft_offer *o) {
+    double left = (may_lose(d) - d->lost) * d->num_rows * d->per_token;
+    if (o->behind == 0)
+        return true;
+    if (d->steps < d->paused_until || left < 0 || cost_of_catching_up(d, o->behind) > left)
+        return false;
+    if (is_caught_up(o) || o->take > 0)
+        return true;
+    if (!c->verified && (c->caught_up || c->catching_up > 0))
+        return false;
+    return c->catching_up == 0 || c->catching_up + o->behind <= CHUNK;
+}
+
+// The offer with the draft that is likeliest to be right. -1: there is none.
+static int find_likeliest(const struct draft_length *d, const struct draft_choice *c) {
+    int best = -1;
+    for (int i = 0; i < c->num_offers; i++)
+        if (c->offers[i].take < c->offers[i].num && (best < 0 || c->chance[i] > c->chance[best]) &&
+            may_draft(d, c, &c->offers[i]))
+            best = i;
+    return best;
+}
+
+static void take_one(struct draft_choice *c, const struct draft_length *d, int i) {
+    struct draft_offer *o = &c->offers[i];
+    if (o->take == 0 && o->behind > FEW_TOKENS)
+        c->catching_up += o->behind;
+    c->order[c->num++] = i;
+    o->take++;
+    c->tokens += (double)c->chance[i];
+    if (d->computes_again) // where it is the first wrong one
+        c->later += (double)((c->before[i] - c->chance[i]) * (float)(o->again + o->take));
+    c->before[i] = c->chance[i];
+    c->chance[i] *= rate_of(d, &o->req->draft_rate);
+}
+
+// The records of requests whose drafts are not tried decay, and once that of all.
+static void forget_untried(struct draft_length *d, const struct draft_choice *c) {
+    bool untried = false;
+    for (int i = 0; i < c->num_offers; i++)
+        if (c->offers[i].take == 0 && c->offers[i].num > 0) {
+            rate_add(&c->offers[i].req->draft_rate, (float)RECORD_DECAY, 0, 0);
+            untried = true;
+        }
+    if (untried)
+        rate_add(&d->rate, (float)RECORD_DECAY, 0, 0);
+}
+
 // Takes the draft that is likeliest to be right again and again, and goes back to where the tokens of a second,
 // num_rows and the right drafts, were most. None where it is not known what a step without drafts takes; at most as many
 // again as it is known for, up to the bucket's end, so that what many cost is not found out where few are too many. Rows
 // that a wrong draft adds to the next step count as if they were this one's.
 void draft_length_choose(struct draft_length *d, int num_rows, int again, struct draft_offer *offers,
                          int num_offers) {
-    float chance[MOST_DRAFTS + 1]; // of the offers: that the next draft is right, and all before it
-    float before[MOST_DRAFTS + 1]; // that all before it are
-    int order[MOST_DRAFTS], num_order = 0, num_known = 0, best = 0, catching_up = 0, rows = num_rows + again;
-    bool untried = false, verified = is_known(d, &d->costs[bucket_of(rows + 1)]);
     for (int i = 0; i < num_offers; i++)
         offers[i].take = 0;
     d->num_rows = num_rows;
     d->per_token = cost_of(d, num_rows) / num_rows;
-    if (!is_known(d, &d->costs[bucket_of(num_rows)]))
+    if (!is_cost_known(d, num_rows))
         return;
-    num_offers = num_offers < MOST_DRAFTS ? num_offers : MOST_DRAFTS;
-    for (int i = 0; i < num_offers; i++) {
-        chance[i] = rate_of(d, &offers[i].req->draft_rate);
-        before[i] = 1;
-    }
-    double tokens = num_rows, most = tokens / (cost_of(d, rows) + 1), later = 0;
-    bool one = !verified && is_any_caught_up(offers, num_offers);
-    while (num_order < MOST_DRAFTS && rows + num_order < bounds[bucket_of(rows + 2 * num_known + 1)]) {
-        int next = -1;
-        for (int i = 0; i < num_offers; i++)
-            if (offers[i].take < offers[i].num && (next < 0 || chance[i] > chance[next]) &&
-                may_draft(d, &offers[i], catching_up, one || (!verified && catching_up > 0)))
-                next = i;
-        if (next < 0)
-            break;
-        struct draft_offer *o = &offers[next];
-        order[num_order++] = next;
-        if (o->take == 0 && o->behind > FEW_TOKENS)
-            catching_up += o->behind;
-        o->take++;
-        if (is_known(d, &d->costs[bucket_of(rows + num_order)]))
-            num_known = num_order;
-        tokens += (double)chance[next];
-        if (d->computes_again) // where it is the first wrong one
-            later += (double)((before[next] - chance[next]) * (float)(o->again + o->take));
-        before[next] = chance[next];
-        chance[next] *= rate_of(d, &o->req->draft_rate);
+    struct draft_choice c = {.offers = offers,
+                             .num_offers = num_offers < MOST_DRAFTS ? num_offers : MOST_DRAFTS};
+    int rows = num_rows + again, bound = bounds[bucket_of(rows + 1)];
+    int next, best = 0;
+    start_choice(&c, d, rows);
+    double most = c.tokens / (cost_of(d, rows) + 1);
+    while (c.num < MOST_DRAFTS && rows + c.num < bound && (next = find_likeliest(d, &c)) >= 0) {
+        take_one(&c, d, next);
+        if (is_cost_known(d, rows + c.num))
+            bound = bounds[bucket_of(rows + 2 * c.num + 1)];
         double ns =
-            cost_of(d, rows + num_order + (int)(later + 0.5)) + cost_of_drafting(d, offers, num_offers);
-        double rate = tokens / (ns + 1);
+            cost_of(d, rows + c.num + (int)(c.later + 0.5)) + cost_of_drafting(d, offers, c.num_offers);
+        double rate = c.tokens / (ns + 1);
         if (rate > most) {
             most = rate;
-            best = num_order;
+            best = c.num;
         }
     }
-    while (num_order > best)
-        offers[order[--num_order]].take--;
-    for (int i = 0; i < num_offers; i++)
-        if (offers[i].take == 0 && offers[i].num > 0) {
-            rate_add(&offers[i].req->draft_rate, (float)RECORD_DECAY, 0, 0);
-            untried = true;
-        }
-    if (untried)
-        rate_add(&d->rate, (float)RECORD_DECAY, 0, 0);
+    while (c.num > best)
+        offers[c.order[--c.num]].take--;
+    forget_untried(d, &c);
 }

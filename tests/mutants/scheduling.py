@@ -387,7 +387,7 @@ ROWS = [
     (LENGTH, "int tried = right < num_drafts ? right + 1 : right;", "int tried = num_drafts;", "test_drafter"),  # drafts behind a wrong one count as wrong
     (LENGTH, "while (known > 0 && !is_known(d, &d->costs[known]))", "while (false)", "test_drafter"),  # rows that were never tried are free
     (LENGTH, "left < 0 || cost_of_catching_up(d, o->behind) > left)", "false)", "test_drafter"),  # a draft model may lose any time
-    (LENGTH, " + cost_of_drafting(d, offers, num_offers);", ";", "test_drafter"),  # its drafts are free
+    (LENGTH, " + cost_of_drafting(d, offers, c.num_offers);", ";", "test_drafter"),  # its drafts are free
     (SERVICE, "    drafting_drop(&s->drafting, r);\n", "", "test_draft_model"),  # its pages of an ended request are lost
     (REQUEST, "                                  .sampling = p->sampling};", "                                  .sampling = {.top_p = 1, .repetition_penalty = 1}};",
               "test_draft_model"),  # it does not sample as the request does
@@ -396,7 +396,7 @@ ROWS = [
     (DRAFT_MODEL, "keep_row(copy, first + j, result->out, row + j);", "keep_row(copy, first + j, result->out, row);", "test_json_mtp"),  # behind drafts the row of another token
     (DRAFT_MODEL, "copy->mtp_first + copy->num_resolved < first)", "false)", "test_json_mtp"),  # rows that are not kept any more
     (BATCH, "position + r->mtp_first - r->num_prompt", "position - r->num_prompt", "test_mtp"),  # it samples with other random numbers
-    (LENGTH, "chance[next] *= rate_of(d, &o->req->draft_rate);", "", "test_drafter"),  # each draft as likely as the first
+    (LENGTH, "c->chance[i] *= rate_of(d, &o->req->draft_rate);", "", "test_drafter"),  # each draft as likely as the first
     (LENGTH, "sorted[(n - 1) / 3]", "sorted[n - 1]", "test_drafter"),  # a pause of the machine sets the cost
     (LENGTH, "d->steps - c->measured < (uint64_t)c->retry;", "true;", "test_drafter"),  # what was slow once is never tried again
     (LENGTH, "if (c->count > 0 && c->measured == d->steps) {", "if (false) {", "test_drafter"),  # one pause of the machine counts as many
@@ -408,8 +408,10 @@ ROWS = [
     (POLICY, "bool last = decode || (is_again(r) && n == num_todo(s, r));", "bool last = decode;", "test_scheduler_blocks"),  # states do not draft behind a wrong draft
     (POLICY, "n += is_decoding(s, r) || is_again(r);", "n += is_decoding(s, r);", "test_scheduler_blocks"),  # those that go back do not count as rows
     ("scheduler/drafting.c", "item->first >= item->req->num_prompt", "false", "test_draft_model"),  # a step that computes good drafts again is taken for a prompt's
+    (LENGTH, "if (!c->verified && ", "if (false && ", "test_drafter"),  # prompts are read before it is known what verifying takes
+    (LENGTH, "c->catching_up == 0 ||", "true ||", "test_drafter"),  # the draft model catches up with all requests at once
     (LENGTH, "if (d->steps < d->paused_until || ", "if (", "test_drafter"),  # bad drafts go on
-    (LENGTH, "rows + num_order < bounds[bucket_of(rows + 2 * num_known + 1)]", "true", "test_drafter"),  # eight drafts where two are too many
+    (LENGTH, "rows + c.num < bound", "bound > 0", "test_drafter"),  # eight drafts where two are too many
     ("engine/ranks/step_wire.c", "== first + i;", ">= 0;", "test_comm_processes"),  # positions that are not the sequence's
     (PACE, "(left > 2 * decodes ? left : 2 * decodes)", "left", "test_pace"),  # slow decodes starve prompts
     (PACE, "(rest > least ? rest : least)", "rest", "test_pace"),  # prompts for nothing

@@ -2,7 +2,8 @@
 //
 // Ownership: engine_open() gives a whole engine or nothing; the kv_cache lives inside and is lent to the
 // scheduler. Thread: open and close from the main thread before and after the engine thread; launch and
-// collect from the engine thread only; info from any thread once open (it never changes).
+// collect from the engine thread only; info from any thread once open (it never changes). Where GPUs share layers, open sets
+// CUDA_MODULE_LOADING to EAGER in the environment, if it is not set: meanwhile no thread may read that.
 #pragma once
 
 #include "adapter.h"

@@ -180,6 +180,9 @@ struct ranks *ranks_open(const struct ranks_config *c, struct err *err) {
     }
     if (!open_comms(r, err))
         goto fail;
+    // Kernels that are loaded later could wait for kernels that wait for others. What is set stays.
+    if (r->here > 1 && r->tensor > 1 && strcmp(c->ops->name, "cuda") == 0)
+        setenv("CUDA_MODULE_LOADING", "EAGER", 0);
     for (int i = 0; i < r->here; i++) {
         struct rank *k = &r->rank[i];
         struct device_config device = c->device;

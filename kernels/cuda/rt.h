@@ -97,9 +97,10 @@ struct rt_nccl;
 const char *rt_nccl_problem(void);
 // A new group's name, by one of its ranks. False: there is no NCCL, and why stands in err.
 bool rt_nccl_id(struct rt *rt, unsigned char id[RT_NCCL_ID], struct err *err);
-// Every rank calls it at the same time, with the same id; waits for all. NULL with err.
+// Every rank calls it at the same time, with the same id; waits for all as long as go_on(arg), asked every few ms, says so.
+// NULL with err.
 struct rt_nccl *rt_nccl_open(struct rt *rt, const unsigned char id[RT_NCCL_ID], int rank, int world,
-                             struct err *err);
+                             bool (*go_on)(void *), void *arg, struct err *err);
 // x (n) f32 or bf16, the same bits on all ranks; in which order it adds, and rounds, is NCCL's affair. Queued.
 void rt_nccl_sum(struct rt_nccl *nccl, void *x, size_t n, bool bf16);
 // Ends what waits for others. By the rank's own thread.

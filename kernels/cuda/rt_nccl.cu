@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 struct group_name { // ncclUniqueId, given by value
     char internal[RT_NCCL_ID];
@@ -89,6 +90,54 @@ static bool nccl_ok(struct rt_nccl *n, nccl_result r) {
     return r == SUCCESS;
 }
 
+// NCCL waits without an end for a rank that does not come, and nothing ends that wait, but in a comm whose every sum would
+// then begin a thread. So another thread opens it, which is left behind when this one gives up.
+enum { BEGUN, TAKEN, OPENED, LEFT }; // TAKEN: it has no more use for rt
+struct comm_opening {
+    struct rt *rt;
+    group_name name;
+    int rank, world, state;
+    group_comm *comm;
+    nccl_result result;
+};
+
+static void *open_comm(void *arg) {
+    struct comm_opening *o = (struct comm_opening *)arg;
+    rt_stream(o->rt); // the device is now that of this thread
+    __atomic_store_n(&o->state, TAKEN, __ATOMIC_RELEASE);
+    o->result = nccl.CommInitRank(&o->comm, o->world, o->name, o->rank);
+    int taken = TAKEN;
+    if (__atomic_compare_exchange_n(&o->state, &taken, OPENED, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+        return NULL;
+    if (o->result == SUCCESS)
+        nccl.CommAbort(o->comm);
+    free(o);
+    return NULL;
+}
+
+// NULL with err. Frees o, but leaves it to a thread that it leaves behind.
+static group_comm *wait_for_comm(pthread_t thread, struct comm_opening *o, bool (*go_on)(void *), void *arg,
+                                 struct err *err) {
+    const struct timespec pause = {0, 5000000};
+    int state;
+    while ((state = __atomic_load_n(&o->state, __ATOMIC_ACQUIRE)) != OPENED) {
+        nanosleep(&pause, NULL);
+        int taken = TAKEN;
+        if (state == TAKEN && !go_on(arg) &&
+            __atomic_compare_exchange_n(&o->state, &taken, LEFT, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
+            pthread_detach(thread);
+            err_set(err, STATUS_DEVICE, "NCCL: another rank did not come");
+            return NULL;
+        }
+    }
+    pthread_join(thread, NULL);
+    group_comm *comm = o->result == SUCCESS ? o->comm : NULL;
+    if (!comm)
+        err_set(err, STATUS_DEVICE, "NCCL: %s", nccl.GetErrorString(o->result));
+    free(o);
+    return comm;
+}
+
 extern "C" {
 
 const char *rt_nccl_problem() {
@@ -113,20 +162,28 @@ bool rt_nccl_id(struct rt *rt, unsigned char id[RT_NCCL_ID], struct err *err) {
 }
 
 struct rt_nccl *rt_nccl_open(struct rt *rt, const unsigned char id[RT_NCCL_ID], int rank, int world,
-                             struct err *err) {
-    group_name name;
-    struct rt_nccl *n = (struct rt_nccl *)calloc(1, sizeof *n);
+                             bool (*go_on)(void *), void *arg, struct err *err) {
     pthread_once(&once, load);
-    memcpy(&name, id, sizeof name);
-    if (n && rt_stream(rt) && !nccl.problem[0]) { // the device is now that of this thread
-        n->rt = rt;
-        nccl_result r = nccl.CommInitRank(&n->comm, world, name, rank);
-        if (r == SUCCESS)
-            return n;
-        err_set(err, STATUS_DEVICE, "NCCL: %s", nccl.GetErrorString(r));
-    } else {
+    if (!rt_stream(rt) || nccl.problem[0]) {
         err_set(err, STATUS_DEVICE, "%s", nccl.problem[0] ? nccl.problem : "the GPU has failed");
+        return NULL;
     }
+    struct rt_nccl *n = (struct rt_nccl *)calloc(1, sizeof *n);
+    struct comm_opening *o = (struct comm_opening *)calloc(1, sizeof *o);
+    pthread_t thread;
+    if (n && o) {
+        *o = {rt, {}, rank, world, BEGUN, NULL, SUCCESS};
+        memcpy(&o->name, id, sizeof o->name);
+    }
+    if (!n || !o || pthread_create(&thread, NULL, open_comm, o) != 0) {
+        err_set(err, STATUS_NOMEM, "NCCL: no memory or thread to open it in");
+        free(o);
+        free(n);
+        return NULL;
+    }
+    n->rt = rt;
+    if ((n->comm = wait_for_comm(thread, o, go_on, arg, err)))
+        return n;
     free(n);
     return NULL;
 }

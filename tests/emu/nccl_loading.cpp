@@ -9,6 +9,7 @@
 
 #include <dlfcn.h>
 #include <string.h>
+#include <unistd.h>
 
 struct rt {
     bool failed;
@@ -26,6 +27,9 @@ extern "C" void rt_fail(struct rt *rt, const char *what) {
 }
 extern "C" bool rt_failed(const struct rt *rt) { return rt->failed; }
 
+static int patience = -1; // how often a rank goes on waiting; -1: always
+static bool go_on(void *) { return patience < 0 || patience-- > 0; }
+
 static struct stand_in *library() {
     void *handle = dlopen("libnccl.so.2", RTLD_NOW);
     struct stand_in *s = handle ? (struct stand_in *)dlsym(handle, "stand_in") : nullptr;
@@ -42,7 +46,7 @@ static void test_whole(void **) {
     assert_true(rt_nccl_id(&rt, id, &err));
     for (int i = 0; i < RT_NCCL_ID; i++)
         assert_int_equal(id[i], i + 1);
-    struct rt_nccl *n = rt_nccl_open(&rt, id, 2, 3, &err);
+    struct rt_nccl *n = rt_nccl_open(&rt, id, 2, 3, go_on, nullptr, &err);
     assert_non_null(n);
     assert_int_equal(s->rank, 2);
     assert_int_equal(s->world, 3);
@@ -58,7 +62,7 @@ static void test_whole(void **) {
     rt_nccl_close(nullptr);
 
     // A mistake of another rank: nothing more is summed, the rt has failed, and closing waits for nobody.
-    n = rt_nccl_open(&rt, id, 0, 3, &err);
+    n = rt_nccl_open(&rt, id, 0, 3, go_on, nullptr, &err);
     s->async = 6;
     rt_nccl_sum(n, x, 5, false);
     assert_int_equal(s->sums, 2);
@@ -72,7 +76,7 @@ static void test_whole(void **) {
 
     // Aborted once, by whoever notices; then it is neither used nor ended again.
     struct rt fresh = {};
-    n = rt_nccl_open(&fresh, id, 0, 3, &err);
+    n = rt_nccl_open(&fresh, id, 0, 3, go_on, nullptr, &err);
     rt_nccl_abort(n);
     rt_nccl_abort(n);
     rt_nccl_sum(n, x, 5, false);
@@ -80,16 +84,37 @@ static void test_whole(void **) {
     assert_true(s->aborted == 2 && s->destroyed == 1 && s->sums == 2 && !fresh.failed);
 
     // Mistakes of its own.
-    n = rt_nccl_open(&fresh, id, 0, 3, &err);
+    n = rt_nccl_open(&fresh, id, 0, 3, go_on, nullptr, &err);
     s->answer = 3;
     rt_nccl_sum(n, x, 5, false);
     assert_true(fresh.failed && strcmp(fresh.why, "NCCL: a mistake here") == 0);
     rt_nccl_close(n);
     struct rt last = {};
     err = {};
-    assert_null(rt_nccl_open(&last, id, 0, 3, &err));
+    assert_null(rt_nccl_open(&last, id, 0, 3, go_on, nullptr, &err));
     assert_true(err.code == STATUS_DEVICE && strcmp(err.msg, "NCCL: a mistake here") == 0);
     assert_false(rt_nccl_id(&last, id, &err));
+}
+
+// A rank that another does not join gives up when it is told to. The thread that NCCL keeps ends when that lets it go.
+static void test_alone(void **) {
+    struct stand_in *s = library();
+    struct rt rt = {};
+    struct err err = {};
+    unsigned char id[RT_NCCL_ID] = {};
+    int aborted = s->aborted;
+    s->answer = 0;
+    patience = 3;
+    __atomic_store_n(&s->hangs, 1, __ATOMIC_RELEASE);
+    assert_null(rt_nccl_open(&rt, id, 0, 2, go_on, nullptr, &err));
+    assert_true(err.code == STATUS_DEVICE && !rt.failed);
+    assert_string_equal(err.msg, "NCCL: another rank did not come");
+    __atomic_store_n(&s->hangs, 0, __ATOMIC_RELEASE);
+    while (__atomic_load_n(&s->aborted, __ATOMIC_ACQUIRE) == aborted)
+        usleep(1000);
+    patience = -1;
+    rt_nccl_close(rt_nccl_open(&rt, id, 0, 2, go_on, nullptr, &err));
+    assert_int_equal(s->aborted, aborted + 1);
 }
 
 static void refused(const char *why) {
@@ -100,7 +125,7 @@ static void refused(const char *why) {
     if (strcmp(err.msg, why) != 0)
         fail_msg("%s", err.msg);
     err = {};
-    assert_null(rt_nccl_open(&rt, id, 0, 1, &err));
+    assert_null(rt_nccl_open(&rt, id, 0, 1, go_on, nullptr, &err));
     assert_true(err.code == STATUS_DEVICE && strcmp(err.msg, why) == 0);
     assert_true(library()->opened == 0);
 }
@@ -110,7 +135,7 @@ static void test_missing(void **) { refused("libnccl.so.2 has no ncclCommAbort")
 
 int main(int argc, char **argv) {
     const char *which = argc > 1 ? argv[1] : "";
-    const struct CMUnitTest whole[] = {cmocka_unit_test(test_whole)},
+    const struct CMUnitTest whole[] = {cmocka_unit_test(test_whole), cmocka_unit_test(test_alone)},
                             other[] = {cmocka_unit_test(test_other)},
                             missing[] = {cmocka_unit_test(test_missing)};
     if (strcmp(which, "other") == 0)

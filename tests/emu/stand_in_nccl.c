@@ -4,6 +4,7 @@
 #include "stand_in_nccl.h"
 
 #include <string.h>
+#include <unistd.h>
 
 #ifndef STAND_IN_VERSION
 #define STAND_IN_VERSION 22109
@@ -26,6 +27,8 @@ int ncclCommInitRank(void **comm, int world, struct stand_in_id id, int rank) {
     stand_in.world = world, stand_in.rank = rank, stand_in.id = id;
     stand_in.opened++;
     *comm = &stand_in;
+    while (__atomic_load_n(&stand_in.hangs, __ATOMIC_ACQUIRE))
+        usleep(1000);
     return stand_in.answer;
 }
 
@@ -45,7 +48,7 @@ int ncclCommGetAsyncError(void *comm, int *error) {
 #ifndef STAND_IN_MISSING
 int ncclCommAbort(void *comm) {
     stand_in.comm = comm;
-    stand_in.aborted++;
+    __atomic_add_fetch(&stand_in.aborted, 1, __ATOMIC_ACQ_REL);
     return 0;
 }
 #endif

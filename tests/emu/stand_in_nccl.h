@@ -9,6 +9,7 @@ struct stand_in_id { // ncclUniqueId
 
 struct stand_in {
     int answer, async; // to be set; 0: all is well
+    int hangs;         // likewise; until it is 0 again, a rank waits for another that does not come
     int opened, sums, aborted, destroyed;
     int world, rank, type, op;
     struct stand_in_id id;

@@ -183,13 +183,19 @@ struct nccl_job {
     float x[100];
     uint16_t brief[100]; // in bf16
     struct err err;
+    int patience; // how often it goes on waiting; -1: always
 };
+
+static bool go_on(void *job) {
+    struct nccl_job *j = job;
+    return j->patience < 0 || j->patience-- > 0;
+}
 
 static void *sum_by_nccl(void *arg) {
     struct nccl_job *j = arg;
     float *x = rt_alloc(j->rt, sizeof j->x);
     uint16_t *brief = rt_alloc(j->rt, sizeof j->brief);
-    struct rt_nccl *n = rt_nccl_open(j->rt, j->id, j->rank, j->world, &j->err);
+    struct rt_nccl *n = rt_nccl_open(j->rt, j->id, j->rank, j->world, go_on, j, &j->err);
     if (n) {
         rt_upload_now(j->rt, x, j->x, sizeof j->x);
         rt_upload_now(j->rt, brief, j->brief, sizeof j->brief);
@@ -220,7 +226,7 @@ TEST(test_nccl) {
         return;
     }
     for (int r = 0; r < world; r++) {
-        jobs[r].rank = r, jobs[r].world = world, jobs[r].id = id;
+        jobs[r].rank = r, jobs[r].world = world, jobs[r].id = id, jobs[r].patience = -1;
         if (!(jobs[r].rt = rt_open(r, &err)))
             fail_msg("%s", err.msg);
         for (int i = 0; i < 100; i++) {
@@ -242,6 +248,24 @@ TEST(test_nccl) {
         }
         rt_close(jobs[r].rt);
     }
+}
+
+// A rank waits for one that does not come as long as it is told to.
+TEST(test_nccl_alone) {
+    struct nccl_job job = {.rank = 0, .world = 2, .patience = 3};
+    unsigned char id[RT_NCCL_ID];
+    setenv("QUIRE_EMULATED_NCCL", "1", 1);
+    if (!(job.rt = rt_open(0, &job.err)) || !rt_nccl_id(job.rt, id, &job.err)) {
+        printf("sums by NCCL are not tested: %s\n", job.err.msg);
+    } else {
+        job.id = id;
+        sum_by_nccl(&job);
+        assert_int_equal(job.err.code, STATUS_DEVICE);
+        assert_non_null(strstr(job.err.msg, "another rank did not come"));
+        assert_true(job.patience < 1);
+    }
+    rt_close(job.rt);
+    unsetenv("QUIRE_EMULATED_NCCL");
 }
 
 // Sums that are long enough for two shots; half of four ranks' reading is saved, and nothing of two's.

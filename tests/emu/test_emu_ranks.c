@@ -437,6 +437,33 @@ TEST(test_failed_rank) {
     unlink(file);
 }
 
+// A rank that fails where NCCL is opened, for which the other waits there. Kernels of GPUs that share layers are loaded early,
+// whoever opens the engine.
+TEST(test_failed_opening) {
+    char file[] = "/tmp/quire-model-XXXXXX";
+    random_model_write_sized(&(struct random_model){"BF16", {DTYPE_BF16}, 1, true}, 8, 2, 1024, file);
+    setenv("QUIRE_EMULATED_NCCL", "1", 1);
+    for (int rank = 0; rank < 2; rank++) {
+        struct driver d;
+        struct err err = {0};
+        setenv("QUIRE_EMULATED_NCCL_FAILS", rank ? "1" : "0", 1);
+        rank ? setenv("CUDA_MODULE_LOADING", "LAZY", 1) : unsetenv("CUDA_MODULE_LOADING");
+        driver_open(&d,
+                    &(struct driver_config){
+                        .path = file, .device = "cuda", .ranks = 2, .num_blocks = 8, .max_step_tokens = 128});
+        assert_string_equal(getenv("CUDA_MODULE_LOADING"), rank ? "LAZY" : "EAGER");
+        struct request *r = driver_add(&d, prompt, 20, 8, (struct sampling_params){0});
+        launch(&d);
+        assert_int_equal(collect(&d, &err), STATUS_DEVICE);
+        if (!strstr(err.msg, "NCCL: it was asked to fail"))
+            fail_msg("%s", err.msg);
+        driver_close(&d);
+        request_free(r);
+    }
+    unsetenv("QUIRE_EMULATED_NCCL"), unsetenv("QUIRE_EMULATED_NCCL_FAILS");
+    unlink(file);
+}
+
 // Every rank launches the next step before it waits for the end of the one before.
 TEST(test_runs_ahead) {
     enum { STEPS = 4 };

@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 namespace {
-enum { RANKS = 8, PIECE = 1 << 14, SECONDS = 60 };
+enum { RANKS = 8, PIECE = 1 << 14, SECONDS = 60, LOOK_NS = 5000000 };
 
 struct rendezvous {
     pthread_mutex_t lock;
@@ -39,11 +39,11 @@ struct rt_nccl {
     int rank, world;
 };
 
-// Waits for all ranks, so many seconds. False: one did not come.
-static bool meet(rendezvous *m, int world, int seconds = SECONDS) {
+// Waits for all ranks: 60 s, or as long as go_on() says. False: one did not come.
+static bool meet(rendezvous *m, int world, bool (*go_on)(void *) = nullptr, void *arg = nullptr) {
     struct timespec until;
     clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_sec += seconds;
+    until.tv_sec += SECONDS;
     pthread_mutex_lock(&m->lock);
     unsigned long round = m->round;
     if (++m->arrived == world) {
@@ -51,8 +51,16 @@ static bool meet(rendezvous *m, int world, int seconds = SECONDS) {
         m->round++;
         pthread_cond_broadcast(&m->changed);
     }
-    while (m->round == round && !m->ended && pthread_cond_timedwait(&m->changed, &m->lock, &until) == 0)
-        continue;
+    while (m->round == round && !m->ended) {
+        if (go_on) {
+            clock_gettime(CLOCK_MONOTONIC, &until);
+            until.tv_nsec += LOOK_NS;
+            until.tv_sec += until.tv_nsec / 1000000000;
+            until.tv_nsec %= 1000000000;
+        }
+        if (pthread_cond_timedwait(&m->changed, &m->lock, &until) != 0 && !(go_on && go_on(arg)))
+            break;
+    }
     bool all = m->round != round;
     pthread_mutex_unlock(&m->lock);
     return all;
@@ -93,16 +101,21 @@ bool rt_nccl_id(struct rt *, unsigned char id[RT_NCCL_ID], struct err *err) {
 }
 
 struct rt_nccl *rt_nccl_open(struct rt *rt, const unsigned char id[RT_NCCL_ID], int rank, int world,
-                             struct err *err) {
+                             bool (*go_on)(void *), void *arg, struct err *err) {
+    const char *fails = getenv("QUIRE_EMULATED_NCCL_FAILS"); // for tests: in this rank, before it has come
     if (rt_nccl_problem()[0]) {
         err_set(err, STATUS_DEVICE, "%s", rt_nccl_problem());
+        return nullptr;
+    }
+    if (fails && atoi(fails) == rank) {
+        rt_fail(rt, "NCCL: it was asked to fail");
         return nullptr;
     }
     int file = open((const char *)id, O_RDWR | O_CLOEXEC), first = -1;
     void *p = file >= 0 ? map(file) : nullptr;
     if (file >= 0)
         close(file);
-    bool all = p && meet((rendezvous *)p, world, 3600);                        // the real one waits for ever
+    bool all = p && meet((rendezvous *)p, world, go_on, arg);
     if (rank == 0 && sscanf((const char *)id, "/proc/%*d/fd/%d", &first) == 1) // it has made the file
         close(first);
     rt_stream(rt);

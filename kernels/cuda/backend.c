@@ -202,6 +202,28 @@ static void cuda_info(struct device *dev, struct device_info *info) {
     info->async = true;
 }
 
+// ---- phases, each a range of a profiler
+
+#define RANGED(phase, name, of)                                                                              \
+    static void ranged_##phase(struct device *dev, const struct of *model_or_layer,                          \
+                               const struct step *step) {                                                    \
+        rt_range_begin(dev->rt, name);                                                                       \
+        cuda_phase_##phase(dev, model_or_layer, step);                                                       \
+        rt_range_end(dev->rt);                                                                               \
+    }
+RANGED(embed, "embed", model)
+RANGED(layer_in, "layer_in", layer)
+RANGED(qkv, "qkv", layer)
+RANGED(attn_prefill, "attn_prefill", layer)
+RANGED(attn_decode, "attn_decode", layer)
+RANGED(attn_out, "attn_out", layer)
+RANGED(mix, "mix", layer)
+RANGED(mix_out, "mix_out", layer)
+RANGED(ffn_in, model_or_layer->ffn.experts > 0 ? "experts_in" : "ffn_in", layer)
+RANGED(ffn_out, model_or_layer->ffn.experts > 0 ? "experts_out" : "ffn_out", layer)
+RANGED(layer_out, "layer_out", layer)
+RANGED(head, "head", model)
+
 const struct backend_ops backend_cuda = {
     .abi = BACKEND_ABI,
     .name = "cuda",
@@ -213,18 +235,18 @@ const struct backend_ops backend_cuda = {
     .workspace_bytes = cuda_workspace_bytes,
     .reserve = cuda_reserve,
     .step_begin = cuda_step_begin,
-    .embed = cuda_phase_embed,
-    .layer_in = cuda_phase_layer_in,
-    .qkv = cuda_phase_qkv,
-    .attn_prefill = cuda_phase_attn_prefill,
-    .attn_decode = cuda_phase_attn_decode,
-    .attn_out = cuda_phase_attn_out,
-    .mix = cuda_phase_mix,
-    .mix_out = cuda_phase_mix_out,
-    .ffn_in = cuda_phase_ffn_in,
-    .ffn_out = cuda_phase_ffn_out,
-    .layer_out = cuda_phase_layer_out,
-    .head = cuda_phase_head,
+    .embed = ranged_embed,
+    .layer_in = ranged_layer_in,
+    .qkv = ranged_qkv,
+    .attn_prefill = ranged_attn_prefill,
+    .attn_decode = ranged_attn_decode,
+    .attn_out = ranged_attn_out,
+    .mix = ranged_mix,
+    .mix_out = ranged_mix_out,
+    .ffn_in = ranged_ffn_in,
+    .ffn_out = ranged_ffn_out,
+    .layer_out = ranged_layer_out,
+    .head = ranged_head,
     .resid_export = cuda_phase_resid_export,
     .resid_import = cuda_phase_resid_import,
     .host_alloc = cuda_host_alloc,

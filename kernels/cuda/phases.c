@@ -496,7 +496,9 @@ void cuda_phase_head(struct device *dev, const struct model *model, const struct
                                 .failed = dev->failed};
         if (dev->peers.world > 1)
             cuda_peers_gather(dev, &s, n);
+        rt_range_begin(dev->rt, "sample");
         cuda_sample(dev->rt, &s);
+        rt_range_end(dev->rt);
         download_logits(dev, r, n);
     }
 }

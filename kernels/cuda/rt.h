@@ -138,6 +138,14 @@ static inline bool rt_gemm_is_aligned(const struct rt_gemm *g) {
            (!g->x_scale || (g->m % 4 == 0 && g->k % 128 == 0));
 }
 
+// A range of the calling thread's time line in a profiler (NVTX), within those that have begun and not ended; name is copied.
+// Nothing without a profiler. A failure ends none.
+void rt_range_begin(struct rt *rt, const char *name);
+void rt_range_end(struct rt *rt);
+// For tests: the ranges since it was asked last, as `step{upload{}}`; the first time "". Always "" on a device. Valid until
+// asked again.
+const char *rt_test_ranges(struct rt *rt);
+
 // For tests: the schedule that the emulator runs blocks by (emu.h). Nothing on a device.
 void rt_test_order(int order);
 // For tests: emulated devices opened from here on have so many SMs and bytes of memory, of which they touch none:

@@ -3,6 +3,7 @@
 
 #include "log.h"
 
+#include <stdio.h>
 #include <string.h>
 
 // Only steps in which every sequence decodes and is sampled become graphs: they come by the thousand, and
@@ -128,11 +129,21 @@ static void check_step(const struct device *dev, const struct step *step) {
     }
 }
 
+// A range of a profiler until the step is queued.
+static void begin_range(struct device *dev, const struct step *step) {
+    char name[80];
+    int decode = step->num_decode;
+    snprintf(name, sizeof name, "step %llu: %d decode, %d prefill", (unsigned long long)dev->num_begun,
+             decode, step->num_tokens - decode);
+    rt_range_begin(dev->rt, name);
+}
+
 bool cuda_step_begin(struct device *dev, const struct step *step) {
     check_step(dev, step);
     cuda_peers_join(dev);
     dev->num_begun++;
     int slot = (int)(dev->num_begun & 1);
+    begin_range(dev, step);
     bool suits = suits_graph(dev, step);
     int tokens = suits ? work_graph_rows(step->num_tokens) : step->num_tokens;
     if (step->masks && step->masks_wait)
@@ -140,14 +151,19 @@ bool cuda_step_begin(struct device *dev, const struct step *step) {
     work_fill(&dev->work, &dev->work_config, &dev->inputs, dev->upload[slot], step, tokens, dev->seen,
               &dev->stamp);
     CHECK(dev->work.bytes <= dev->upload_bytes);
+    rt_range_begin(dev->rt, "upload");
     upload(dev, dev->upload[slot]);
+    rt_range_end(dev->rt);
     dev->step = step; // until step_end()
     dev->capturing = false;
     dev->experts.counted = false;
     struct graph *g = suits ? find_graph(dev, tokens, step->rope_positions) : NULL;
     if (g && g->graph) {
+        rt_range_begin(dev->rt, "graph");
         rt_graph_launch(dev->rt, g->graph);
+        rt_range_end(dev->rt);
         finish_step(dev, step);
+        rt_range_end(dev->rt);
         return true;
     }
     dev->bucket = g;
@@ -167,6 +183,7 @@ void cuda_step_end(struct device *dev) {
             rt_fail(dev->rt, "a step could not be captured as a CUDA graph");
     }
     finish_step(dev, dev->step);
+    rt_range_end(dev->rt);
     cuda_peers_check(dev);
 }
 
@@ -184,7 +201,9 @@ enum status cuda_sync(struct device *dev, struct step_out *out, struct err *err)
                              .logits = r->logits,
                              .hidden = r->hidden,
                              .max_top = MAX_TOP_LOGPROBS};
+    rt_range_begin(dev->rt, "sync");
     enum status st = dev->peers.world > 1 ? cuda_peers_wait(dev, slot, err) : rt_wait(dev->rt, slot, err);
+    rt_range_end(dev->rt);
     out->experts = *r->counts;
     return st;
 }

@@ -19,6 +19,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <utility>
 #include <vector>
 
 struct rt_graph {
@@ -51,6 +52,8 @@ struct rt {
     std::deque<op> queues[2]; // by enum rt_queue
     event marks[3], events[RT_EVENTS];
     bool early; // the next upload is
+    bool notes_ranges;
+    std::string ranges, told; // since they were asked for; as they were then
 };
 
 static bool has_come(const event &e) { return !e || *e; }
@@ -491,6 +494,20 @@ bool rt_matmul(struct rt *rt, const struct rt_gemm *g) {
         return false;
     queue_work(rt, RT_WORK, [gemm = *g] { matmul(&gemm); });
     return true;
+}
+
+void rt_range_begin(struct rt *rt, const char *name) {
+    if (rt->notes_ranges)
+        rt->ranges.append(name).append("{");
+}
+void rt_range_end(struct rt *rt) {
+    if (rt->notes_ranges)
+        rt->ranges.append("}");
+}
+const char *rt_test_ranges(struct rt *rt) {
+    rt->notes_ranges = true;
+    rt->told = std::exchange(rt->ranges, "");
+    return rt->told.c_str();
 }
 
 void rt_test_order(int order) { emu::order = order; }

@@ -275,6 +275,8 @@ static enum status choose_batch(struct engine *e, struct engine_config *c, struc
     struct engine_info *info = &e->info;
     struct device_info device;
     ranks_info(e->ranks, &device);
+    if (c->no_batch_invariant && !device.batch_dependent)
+        log_msg(LOG_INFO, "--no-batch-invariant changes nothing here: no bits depend on the batch");
     settings_batch(c, device.memory_total > 0, model_is_bidirectional(&e->model), &info->max_model_len);
     if (c->max_num_seqs < 1 || c->max_num_batched_tokens < c->max_num_seqs)
         return err_set(
@@ -396,6 +398,11 @@ static enum status open_model(struct engine *e, struct engine_config *c, struct 
     enum dtype kv_dtype = DTYPE_F32;
     bool kv_either = false;
     enum status st;
+    if (c->exact && c->no_batch_invariant)
+        return err_set(
+            err, STATUS_INVALID,
+            "--exact keeps a request's bits whatever the batch, --no-batch-invariant gives them up "
+            "for speed: leave one out");
     if ((st = share_out(c, &o->ranks, err)) != STATUS_OK)
         return st;
     o->choose = !c->device || strcmp(c->device, "auto") == 0; // CUDA where there is a device, else CPU
@@ -434,6 +441,7 @@ static enum status open_model(struct engine *e, struct engine_config *c, struct 
         .kv_either = kv_either,
         .block_size = c->block_size,
         .exact = c->exact,
+        .no_batch_invariant = c->no_batch_invariant,
     };
     weights_blocks(&e->model, e->file, o->floats, &o->ranks.blocks);
     if ((st = shard_check(&e->model, &o->ranks.blocks, o->ranks.tensor, err)) != STATUS_OK ||
@@ -526,6 +534,7 @@ static enum status fill_info(struct engine *e, const struct opening *o, double s
     model_config_advice(e->file, &info->advice);
     info->num_params = weights_num_params(e->file);
     info->weight_bytes = device.weight_bytes;
+    info->batch_dependent = device.batch_dependent;
     info->file_bytes = e->file->size;
     info->load_seconds = clock_now_s() - start;
     return e->processes ? processes_all_sum(e->processes, &info->weight_bytes, err) : STATUS_OK;

@@ -115,6 +115,7 @@ enum status settings_compare_flags(struct processes *p, const struct engine_conf
     set_int(&s[n++], "--num-kv-blocks", c->num_kv_blocks);
     set_int(&s[n++], "--kv-cache-memory", c->kv_cache_bytes);
     set_int(&s[n++], "--exact", c->exact);
+    set_int(&s[n++], "--no-batch-invariant", c->no_batch_invariant);
     set_int(&s[n++], "logits", c->keep_logits);
     set_int(&s[n++], "prompt embeddings", c->prompt_embeds);
     set_text(&s[n++], "--device", c->device ? c->device : "auto");

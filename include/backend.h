@@ -26,7 +26,7 @@
 extern "C" {
 #endif
 
-#define BACKEND_ABI 30 // raise on any change to this file, model.h or weights.def
+#define BACKEND_ABI 31 // raise on any change to this file, model.h or weights.def
 
 struct device; // the backend's own
 
@@ -45,10 +45,13 @@ struct device_config {
     bool kv_either;      // CPU: in place of F16 BF16 will do, and is taken where attention of it is faster
     int block_size;      // B, tokens; the CPU backend takes multiples of 16
     bool exact;          // CUDA: prefill, too, gives the same bits whatever the chunks and batch
-    int rank, world;     // tensor parallelism; 0 of 1; world divides 8
-    struct comm *comm;   // of these ranks, outlives the device; NULL when world == 1
-    bool processes;      // each of them is a process of its own; else all are threads of this one
-    bool apart;          // they are on several machines
+    // CUDA: in steps of more than 64 rows those that decode, too, take the fastest kernels, whose bits depend on the batch;
+    // not with exact.
+    bool no_batch_invariant;
+    int rank, world;   // tensor parallelism; 0 of 1; world divides 8
+    struct comm *comm; // of these ranks, outlives the device; NULL when world == 1
+    bool processes;    // each of them is a process of its own; else all are threads of this one
+    bool apart;        // they are on several machines
     // Pipeline parallelism: this device has the layers of one stage, which `model` counts from 0. Only the
     // first has the embedding, only the last the final norm and the head. num_stages 0 or 1: it has all.
     int stage, num_stages;
@@ -285,6 +288,8 @@ struct device_info {
     size_t weight_bytes; // resident, as packed
     enum dtype kv_dtype; // of the cache
     uint64_t numerics;   // which of several kernels with other bits; devices that share a model agree
+    // no_batch_invariant was asked for, and changes something here.
+    bool batch_dependent;
     // A step returns before it is done, so that the next is worth launching meanwhile, with the ids that the
     // device has not sampled yet as -1-r.
     bool async;

@@ -46,6 +46,7 @@ struct engine_config {
     int tensor_parallel_size;      // ranks that share each layer: 1, 2, 4 or 8; 0: 1
     int pipeline_parallel_size;    // stages that have the layers one after another; 0: 1
     bool exact;                    // CUDA: prefill, too, gives the same bits whatever the chunks and batch
+    bool no_batch_invariant;       // as in struct device_config; STATUS_INVALID with exact
     bool prefix_caching;
     // A directory in which pages of the prefix cache outlive the process (kv_store.h), and the most bytes that it may take;
     // NULL: none. In one process, of one rank.
@@ -80,6 +81,7 @@ struct engine_info {
     struct model_config model;
     struct sampling_advice advice;
     char device[96], weights_dtype[16], kv_dtype[8];
+    bool batch_dependent; // as in struct device_info
     uint64_t num_params, weight_bytes, file_bytes;
     uint64_t kv_bytes; // the draft model's, too
     int num_blocks, block_size, max_model_len, max_num_seqs, max_num_batched_tokens;

@@ -175,6 +175,7 @@ static struct device *cuda_open(const struct backend_host *host, const struct de
     dev->kv_dtype = config->kv_dtype;
     dev->block_size = config->block_size;
     dev->exact = config->exact;
+    dev->batch_dependent = config->no_batch_invariant && !dev->info.no_matmul[0];
     const char *w8a8 = getenv("QUIRE_CUDA_W8A8"); // 0: FP8 is dequantised for cuBLASLt
     dev->w8a8 = !w8a8 || strcmp(w8a8, "0") != 0;
     const char *graphs = getenv("QUIRE_CUDA_GRAPHS"); // 0: every step launches its kernels one by one
@@ -192,13 +193,18 @@ static void cuda_info(struct device *dev, struct device_info *info) {
     struct rt_info now;
     rt_describe(dev->rt, &now);
     memset(info, 0, sizeof *info);
-    snprintf(info->name, sizeof info->name, "cuda %s%s", now.name, dev->exact ? ", exact" : "");
+    snprintf(info->name, sizeof info->name, "cuda %.68s%s", now.name,
+             dev->exact             ? ", exact"
+             : dev->batch_dependent ? ", not batch-invariant"
+                                    : "");
     info->memory_free = now.free + 2 * dev->loading.size; // cuda_reserve() gives it back first
     info->memory_total = now.total;
     info->weight_bytes = dev->weight_bytes;
     info->kv_dtype = dev->kv_dtype;
-    // Which kernels of prefill: they differ in bits.
-    info->numerics = (uint64_t)cuda_tile_rows(dev) + (cuda_takes_w8a8(dev) ? 1 + dev->info.group_scales : 0);
+    // Which kernels of prefill, and of large steps: they differ in bits.
+    info->numerics = (uint64_t)cuda_tile_rows(dev) + (cuda_takes_w8a8(dev) ? 1 + dev->info.group_scales : 0) +
+                     (dev->batch_dependent ? 4 : 0);
+    info->batch_dependent = dev->batch_dependent;
     info->async = true;
 }
 

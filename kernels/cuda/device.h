@@ -60,8 +60,8 @@ struct activation {
 struct graph {
     int num_tokens, max_splits[MODEL_MAX_SPECS]; // by attn_spec
     bool has_axes;                               // its rows have rope_positions
-    int num_seen;
-    uint64_t last_step; // that had it, counted by num_begun
+    int num_seen, num_forgot; // steps that had it, and rt_matmul_forgot() at the last of them
+    uint64_t last_step;       // that had it, counted by num_begun
     struct rt_graph *graph;
 };
 
@@ -148,6 +148,7 @@ struct device {
     enum dtype kv_dtype;
     int block_size;
     bool exact, w8a8;           // w8a8: cuBLASLt multiplies FP8 by activations as E4M3
+    bool batch_dependent;       // `--no-batch-invariant`: cuBLASLt takes rows that decode, too
     bool fast[MODEL_MAX_SPECS]; // attention of the spec goes through the kernels with splits and tiles
     struct weight *weights;
     struct loading loading;

@@ -1,7 +1,8 @@
-// Which kernel multiplies. Rows that decode always go through the skinny GEMM, so that their bits do not
+// Which kernel multiplies. Rows that decode go through the skinny GEMM, so that their bits do not
 // depend on what else is in the step; so do the others up to CUDA_TOKENS of them. More go through cuBLASLt,
 // which gets quantised weights as bf16, or FP8 as it is and activations quantised to that. With `--exact`, and
-// for F32 weights, the skinny GEMM takes all rows.
+// for F32 weights, the skinny GEMM takes all rows. With `--no-batch-invariant` cuBLASLt takes those that decode, too, in
+// steps of more than CUDA_TOKENS rows.
 #include "device.h"
 
 #include "log.h"
@@ -93,7 +94,11 @@ void cuda_multiply_last(struct device *dev, const struct weight *w, int n, struc
 // the rest. Rows that decode come first.
 static int skinny_rows(const struct device *dev, const struct cuda_matrix *w, int m) {
     int others = m - dev->work.num_decode;
-    return others > CUDA_TOKENS && dev->cublas && w->layout != LAYOUT_F32 ? dev->work.num_decode : m;
+    // Decodes alone are too few for weights that must become bf16 first: 4 bytes each to write and to read.
+    bool all = dev->batch_dependent && (others > CUDA_TOKENS || w->layout <= LAYOUT_F16 || w->e4m3);
+    if (!dev->cublas || w->layout == LAYOUT_F32 || (all ? m : others) <= CUDA_TOKENS)
+        return m;
+    return all ? 0 : dev->work.num_decode;
 }
 
 static char *row_of(const struct activation *x, enum act_dtype act_dtype, int row) {

@@ -127,6 +127,16 @@ struct rt_gemm {
 };
 bool rt_matmul(struct rt *rt, const struct rt_gemm *g);
 bool rt_can_matmul(struct rt *rt, const struct rt_gemm *g); // reads nothing of x, w, y and scales
+// How many times it has forgotten the algorithms that it found, all at once, as they became too many. While launches are
+// captured it takes only what has run since: what is launched first may have to be loaded.
+int rt_matmul_forgot(const struct rt *rt);
+
+// Whether two products share an algorithm.
+static inline bool rt_gemm_is_alike(const struct rt_gemm *a, const struct rt_gemm *b) {
+    return a->m == b->m && a->n == b->n && a->k == b->k && a->ldx == b->ldx && a->ldw == b->ldw &&
+           a->ldy == b->ldy && a->type == b->type && a->bf16 == b->bf16 && !a->x_scale == !b->x_scale &&
+           a->w_blocks == b->w_blocks;
+}
 
 // Whether addresses and sizes are as cuBLASLt requires.
 static inline bool rt_gemm_is_aligned(const struct rt_gemm *g) {

@@ -19,6 +19,7 @@ struct gemm_plan {
     cublasLtMatmulDesc_t op; // NULL: it has no algorithm for them
     cublasLtMatrixLayout_t x, w, y;
     cublasLtMatmulAlgo_t algorithm;
+    bool has_run;
 };
 
 struct rt {
@@ -32,7 +33,7 @@ struct rt {
     cublasLtHandle_t blas; // NULL: there is no cuBLASLt
     void *blas_workspace;
     struct gemm_plan plans[MAX_PLANS];
-    int num_plans;
+    int num_plans, num_forgot;
 };
 
 struct rt_graph {
@@ -392,12 +393,6 @@ void rt_graph_free(struct rt *rt, struct rt_graph *graph) {
 
 // ---- cuBLASLt. It is column-major: y (m, n) row-major is y^T = w x^T, with w transposed.
 
-static bool same_plan(const struct rt_gemm *a, const struct rt_gemm *b) {
-    return a->m == b->m && a->n == b->n && a->k == b->k && a->ldx == b->ldx && a->ldw == b->ldw &&
-           a->ldy == b->ldy && a->type == b->type && a->bf16 == b->bf16 && !a->x_scale == !b->x_scale &&
-           a->w_blocks == b->w_blocks;
-}
-
 static void drop_plan(struct rt *rt, struct gemm_plan *p) {
     if (p->x)
         blas_ok(rt, lt.MatrixLayoutDestroy(p->x), "cublasLt");
@@ -457,11 +452,15 @@ static bool set_scales(struct rt *rt, cublasLtMatmulDesc_t op, const struct rt_g
 // NULL: it cannot be done.
 static struct gemm_plan *find_plan(struct rt *rt, const struct rt_gemm *g) {
     for (int i = 0; i < rt->num_plans; i++)
-        if (same_plan(&rt->plans[i].key, g))
-            return rt->plans[i].op ? &rt->plans[i] : NULL;
-    if (rt->num_plans == MAX_PLANS) // rare: many chunk lengths; begin again
+        if (rt_gemm_is_alike(&rt->plans[i].key, g))
+            return rt->plans[i].op && (rt->plans[i].has_run || !rt->capturing) ? &rt->plans[i] : NULL;
+    if (rt->capturing)
+        return NULL;
+    if (rt->num_plans == MAX_PLANS) { // rare: many chunk lengths; begin again
         while (rt->num_plans > 0)
             drop_plan(rt, &rt->plans[--rt->num_plans]);
+        rt->num_forgot++;
+    }
     struct gemm_plan *p = &rt->plans[rt->num_plans++];
     *p = {};
     p->key = *g;
@@ -487,8 +486,7 @@ static struct gemm_plan *find_plan(struct rt *rt, const struct rt_gemm *g) {
 
 // NULL: it cannot be done.
 static struct gemm_plan *usable_plan(struct rt *rt, const struct rt_gemm *g) {
-    bool takes =
-        rt->blas && !rt->capturing && rt_gemm_is_aligned(g) && (!g->x_scale || takes_group_scales(rt));
+    bool takes = rt->blas && rt_gemm_is_aligned(g) && (!g->x_scale || takes_group_scales(rt));
     return takes ? find_plan(rt, g) : NULL;
 }
 
@@ -506,8 +504,11 @@ bool rt_matmul(struct rt *rt, const struct rt_gemm *g) {
             lt.Matmul(rt->blas, p->op, &one, g->w, p->w, g->x, p->x, &beta, g->y, p->y, g->y, p->y,
                       &p->algorithm, rt->blas_workspace, GEMM_WORKSPACE, rt->stream),
             "cublasLtMatmul");
+    p->has_run = true;
     return true;
 }
+
+int rt_matmul_forgot(const struct rt *rt) { return rt->num_forgot; }
 
 #ifdef NVTX_VERSION
 void rt_range_begin(struct rt *rt, const char *name) { (void)rt, nvtxRangePushA(name); }

@@ -59,6 +59,15 @@ static struct graph *find_graph(struct device *dev, int tokens, bool has_axes) {
     return g;
 }
 
+// Whether a step may be captured: the one before of its bucket (once may be chance) has loaded its kernels and found
+// cuBLASLt's algorithms, which are still there.
+static bool can_capture(struct device *dev, struct graph *g) {
+    int forgot = rt_matmul_forgot(dev->rt);
+    bool can = g->num_seen++ > 0 && g->num_forgot == forgot;
+    g->num_forgot = forgot;
+    return can;
+}
+
 // Whether kernels read entries, passes or masks, which stay in the upload when cuda_scatter() has copied the rest.
 static bool has_entries(const struct step_work *w) { return w->entries_apart || w->bytes > w->entries; }
 
@@ -167,7 +176,7 @@ bool cuda_step_begin(struct device *dev, const struct step *step) {
         return true;
     }
     dev->bucket = g;
-    if (g && ++g->num_seen > 1) { // once may be chance
+    if (g && can_capture(dev, g)) {
         dev->capturing = true;
         rt_capture_begin(dev->rt);
     }

@@ -23,6 +23,7 @@ struct served_model {
     struct loras *loras;   // adapters, each a name besides; NULL: none
     const char *lora_root; // where those of requests lie; NULL: none are loaded
     int vocab, max_model_len;
+    bool batch_dependent;         // as in struct engine_info
     enum pooling pooling;         // other than NONE: it gives vectors
     bool ranks;                   // of one number each, the score of a pair
     bool pairs;                   // it reads pairs of texts as such

@@ -95,9 +95,10 @@ static void wake_loop(void *arg) { uv_async_send(arg); } // engine thread
 static void make_fingerprint(struct app *app, const struct engine_info *info) {
     char text[512], hash[17];
     uint8_t digest[SHA256_BYTES];
-    int n = snprintf(text, sizeof text, "%s %s %s %s %s %llu %llu", build_version, info->model.name,
+    int n = snprintf(text, sizeof text, "%s %s %s %s %s %llu %llu%s", build_version, info->model.name,
                      info->weights_dtype, app->config->dtype, info->kv_dtype,
-                     (unsigned long long)info->num_params, (unsigned long long)info->file_bytes);
+                     (unsigned long long)info->num_params, (unsigned long long)info->file_bytes,
+                     info->batch_dependent ? " batch-dependent" : "");
     sha256(text, (size_t)(n < (int)sizeof text ? n : (int)sizeof text - 1), digest);
     for (int i = 0; i < 4; i++)
         snprintf(hash + 2 * i, 3, "%02x", digest[i]);
@@ -124,6 +125,7 @@ static void describe_model(struct app *app, const struct engine_info *info) {
                                        .vocab = tokenizer_vocab(t) < info->model.vocab ? tokenizer_vocab(t)
                                                                                        : info->model.vocab,
                                        .max_model_len = info->max_model_len,
+                                       .batch_dependent = info->batch_dependent,
                                        .pooling = info->model.pooling,
                                        .ranks = info->model.is_reranker,
                                        .pairs = model_is_bidirectional(&info->model),

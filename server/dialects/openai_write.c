@@ -74,6 +74,7 @@ void openai_write_model(struct buf *b, const char *id, const char *parent, int64
         buf_lit(b, "null");
     buf_lit(b, ",\"max_model_len\":");
     buf_int(b, m->max_model_len);
+    buf_fmt(b, ",\"batch_invariant\":%s", m->batch_dependent ? "false" : "true");
     openai_write_pooling(b, m);
     buf_lit(b, ",\"type\":\"model\",\"display_name\":"); // Anthropic's
     json_quote(b, id, strlen(id));

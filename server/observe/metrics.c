@@ -498,6 +498,10 @@ static void write_cache_config(struct writer *w) {
 static void write_engine(struct writer *w) {
     const struct service_stats *s = w->page->stats;
     const char *q = "quire";
+    if (w->page->info) {
+        write_help(w, q, "device_info", "gauge", "What computes.");
+        write_labelled(w, q, "device_info", "device", w->page->info->device, 1);
+    }
     write_help(w, q, "step_seconds_total", "counter", "Time of steps, by part.");
     for (int i = 0; i < STEP_PARTS; i++)
         write_labelled(w, q, "step_seconds_total", "part", part_names[i], (double)s->part_ns[i] / 1e9);

@@ -49,7 +49,7 @@ struct config {
     int64_t kv_store_size;                  // bytes
     bool kv_store_private;
     double gpu_memory_utilization;
-    bool exact;
+    bool exact, no_batch_invariant;
     // scheduling
     int max_num_seqs, max_num_batched_tokens; // 0: as the device suits; engine_info has what they are
     int max_num_queued_seqs;

@@ -137,6 +137,9 @@ const struct option options[] = {
      .max = 8},
     {"exact", RUN, GROUP_HARDWARE, OPT_FLAG, AT(exact), NULL,
      .help = "Make prefill batch-invariant on CUDA, too. Slower: it forgoes CUDA graphs. The CPU always is."},
+    {"no-batch-invariant", RUN, GROUP_HARDWARE, OPT_FLAG, AT(no_batch_invariant), NULL,
+     .help = "Let tokens on CUDA depend on what else is in a step of more than 64 rows, for speed. Not with "
+             "--exact."},
 
     // ---- memory
     {"kv-cache-memory", RUN, GROUP_MEMORY, OPT_INT64, AT(kv_cache_memory), "BYTES",

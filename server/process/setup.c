@@ -65,6 +65,7 @@ void setup_engine(const struct config *c, struct engine_config *out) {
         .kv_cache_bytes = c->kv_cache_memory,
         .gpu_memory_utilization = c->gpu_memory_utilization,
         .exact = c->exact,
+        .no_batch_invariant = c->no_batch_invariant,
         .prefix_caching = c->prefix_caching,
         .kv_store = c->kv_store,
         .kv_store_bytes = c->kv_store_size,

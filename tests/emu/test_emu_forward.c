@@ -299,6 +299,52 @@ TEST(test_company) {
     }
 }
 
+// With no_batch_invariant cuBLASLt takes rows that decode, too, where a step has more than 64 rows: of weights that it reads
+// as bf16 only beside a long prompt. Rows of smaller steps keep their bits.
+TEST(test_batch_dependent) {
+    enum { MANY = 65, V = 97, KINDS = 4, STEPS = 4 };
+    static const enum dtype types[KINDS] = {DTYPE_BF16, DTYPE_F16, DTYPE_FP8, DTYPE_Q8_0};
+    static const struct {
+        int decodes, prompt;
+        bool changes[KINDS]; // rows that decode
+    } steps[STEPS] = {{64, 0, {0}}, {MANY, 0, {1, 1, 1, 0}}, {40, 25, {1, 1, 1, 0}}, {3, 65, {1, 1, 1, 1}}};
+    for (int i = 0; i < KINDS; i++) {
+        struct shape s = {1, 128, 2, 1, 64, 128, V, 0, false, true, false};
+        struct fixture *f = fixture_make(&s, types[i]);
+        for (int w = 0; w < f->num_weights; w++)
+            for (int p = 0; p < 3 && f->weights[w].part[p].dtype == DTYPE_FP8; p++)
+                if (f->weights[w].part[p].data)
+                    level_scales(&f->weights[w].part[p], 1, 1024);
+        struct setup setup = {&backend_cuda, NULL, 1, 16, DTYPE_F16};
+        struct instance *in[2];
+        static float logits[2][(MANY + 1) * V];
+        for (int c = 0; c < 2; c++)
+            in[c] = instance_open_as(f, setup, c ? INSTANCE_DEPENDENT : 0, 128, 128, MANY + 1);
+        for (int t = 0; t < STEPS; t++) {
+            struct piece pieces[MANY + 1];
+            int n = steps[t].decodes;
+            for (int q = 0; q < n; q++)
+                pieces[q] = (struct piece){q, 0, 1, false};
+            if (steps[t].prompt > 0)
+                pieces[n++] = (struct piece){MANY, 0, steps[t].prompt, false};
+            for (int c = 0; c < 2; c++)
+                memcpy(logits[c], run_pieces(in[c], pieces, n).logits, (size_t)(n * V) * sizeof(float));
+            size_t decodes = (size_t)(steps[t].decodes * V);
+            double far = distance(logits[1], logits[0], decodes), bound = types[i] == DTYPE_FP8 ? 0.12 : 2e-2;
+            bool library = in[1]->dev->cublas, changes = far > 0;
+            if (changes != (library && steps[t].changes[i]) || !(far < bound))
+                fail_msg("%s: step %d is %g apart", dtype_name(types[i]), t, far);
+        }
+        struct device_info with, without;
+        in[1]->ops->info(in[1]->dev, &with), in[0]->ops->info(in[0]->dev, &without);
+        assert_true(with.batch_dependent == in[1]->dev->cublas && !without.batch_dependent);
+        assert_true(with.batch_dependent == (with.numerics != without.numerics) &&
+                    with.batch_dependent == (strstr(with.name, ", not batch-invariant") != NULL));
+        instance_close(in[0]), instance_close(in[1]);
+        fixture_free(f);
+    }
+}
+
 // More KV splits of decode attention than one launch holds: launches by rows, each with the bits that it has
 // alone.
 TEST(test_launches) {

@@ -19,9 +19,12 @@ static void run_step(struct instance *in, struct piece piece, enum status want) 
 
 TEST(test_ranges) {
     static const char *const want[] = {
-        "step 1: 0 decode, 3 prefill{upload{}embed{}qkv{}attn_prefill{}attn_out{}ffn_in{}ffn_out{}head{sample{}}}sync{}",
-        "step 2: 1 decode, 0 prefill{upload{}embed{}qkv{}attn_decode{}attn_out{}ffn_in{}ffn_out{}head{sample{}}}sync{}",
-        "step 3: 1 decode, 0 prefill{upload{}embed{}qkv{}attn_decode{}attn_out{}ffn_in{}ffn_out{}head{sample{}}}sync{}",
+        "step 1: 0 decode, 3 "
+        "prefill{upload{}embed{}qkv{}attn_prefill{}attn_out{}ffn_in{}ffn_out{}head{sample{}}}sync{}",
+        "step 2: 1 decode, 0 "
+        "prefill{upload{}embed{}qkv{}attn_decode{}attn_out{}ffn_in{}ffn_out{}head{sample{}}}sync{}",
+        "step 3: 1 decode, 0 "
+        "prefill{upload{}embed{}qkv{}attn_decode{}attn_out{}ffn_in{}ffn_out{}head{sample{}}}sync{}",
         "step 4: 1 decode, 0 prefill{upload{}graph{}}sync{}",
     };
     struct fixture *f = fixture_make(&SHAPE, DTYPE_BF16);
@@ -61,11 +64,11 @@ TEST(test_failed_step) {
         for (const char *c = got; *c && depth >= 0; c++)
             depth += *c == '{' ? 1 : *c == '}' ? -1 : 0;
         assert_int_equal(depth, 0);
-        assert_true(!in->dev->info.emulated || strstr(got, "attn_out{}ffn_in{}ffn_out{}head{sample{}}}sync{}"));
+        assert_true(!in->dev->info.emulated ||
+                    strstr(got, "attn_out{}ffn_in{}ffn_out{}head{sample{}}}sync{}"));
         instance_close(in);
     }
     fixture_free(f);
 }
-
 
 int main(void) { return run_all_tests(NULL, NULL); }

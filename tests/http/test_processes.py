@@ -242,6 +242,7 @@ GENERATE = ("generate", "-p", "x", "-n", "2")
         (("--tensor-parallel-size", "4"), "--tensor-parallel-size", ("4", "0")),
         (("--pipeline-parallel-size", "2"), "--pipeline-parallel-size", ("2", "1")),
         (("--exact",), "--exact", ("1", "0")),
+        (("--no-batch-invariant",), "--no-batch-invariant", ("1", "0")),
         (("--dtype", "bfloat16"), "--dtype", ("bfloat16", "auto")),
         (("--kv-cache-dtype", "f32"), "--kv-cache-dtype", ("f32", "auto")),
         (("--device", "ref"), "--device", ("ref", "auto")),

@@ -249,9 +249,24 @@ ROWS = [
     (CUDA % "phases.c", ".num_adjusted = dev->bucket ? n : dev->work.num_adjusted,", ".num_adjusted = dev->work.num_adjusted,",
          "test_emu_steps"),  # a graph without entries replays a step that has some
     (CUDA % "work.c", "        slots[t] = -1;\n", "        slots[t] = 0;\n", "test_emu_steps"),  # padding rows write a block
-    (CUDA % "multiply.c", "w->layout != LAYOUT_F32 ? dev->work.num_decode : m;", "w->layout != LAYOUT_F32 ? 0 : m;",
-         "test_emu_forward"),  # decodes go through cuBLASLt beside a long prompt
-    (CUDA % "multiply.c", "others > CUDA_TOKENS && dev->cublas && ", "others > CUDA_TOKENS && ", "test_emu_forward"),  # exact: long prompts go through cuBLASLt
+    (CUDA % "multiply.c", "    return all ? 0 : dev->work.num_decode;", "    return 0;", "test_emu_forward"),  # decodes go through cuBLASLt beside a long prompt
+    (CUDA % "multiply.c", "if (!dev->cublas || w->layout", "if (w->layout", "test_emu_forward"),  # exact: long prompts go through cuBLASLt
+    (CUDA % "multiply.c", "dev->batch_dependent && (others", "(others", "test_emu_forward", "test_batch_dependent"),  # decodes go through cuBLASLt, whoever asked
+    (CUDA % "multiply.c", "(all ? m : others) <= CUDA_TOKENS", "(all ? m + 1 : others) <= CUDA_TOKENS", "test_emu_forward", "test_batch_dependent"),  # dependent: not in a step of 65 rows
+    (CUDA % "multiply.c", "(all ? m : others) <= CUDA_TOKENS", "(all ? m : others) < CUDA_TOKENS", "test_emu_forward", "test_batch_dependent"),  # dependent: in a step of 64 rows, too
+    (CUDA % "multiply.c", "(others > CUDA_TOKENS || w->layout <= LAYOUT_F16 || w->e4m3)", "true", "test_emu_forward", "test_batch_dependent"),  # dependent: decodes wait for weights to become bf16
+    (CUDA % "multiply.c", "w->layout <= LAYOUT_F16 || w->e4m3)", "w->layout <= LAYOUT_F16)", "test_emu_forward", "test_batch_dependent"),  # dependent: not FP8
+    (CUDA % "multiply.c", "(others > CUDA_TOKENS || w->layout", "(w->layout", "test_emu_forward", "test_batch_dependent"),  # dependent: weights that are bf16 already are read twice
+    (CUDA % "backend.c", "(dev->batch_dependent ? 4 : 0)", "0", "test_emu_forward", "test_batch_dependent"),  # dependent: devices with other bits share a model
+    (CUDA % "step.c", "g->num_seen++ > 0 && g->num_forgot == forgot", "g->num_seen++ > 0", "test_emu_steps", "test_products_in_graphs"),  # a product that cuBLASLt has forgotten is captured
+    (CUDA % "step.c", "        rt_range_end(dev->rt);\n        finish_step(dev, step);\n        rt_range_end(dev->rt);\n", "        rt_range_end(dev->rt);\n        finish_step(dev, step);\n", "test_emu_ranges", "test_ranges"),  # a replayed step's range has no end
+    (CUDA % "step.c", "    finish_step(dev, dev->step);\n    rt_range_end(dev->rt);\n", "    finish_step(dev, dev->step);\n    if (!rt_failed(dev->rt))\n        rt_range_end(dev->rt);\n", "test_emu_ranges", "test_failed_step"),  # nor that of a step that failed
+    (CUDA % "step.c", "             decode, step->num_tokens - decode);", "             decode, step->num_tokens);", "test_emu_ranges", "test_ranges"),  # decodes are prefill, too
+    (CUDA % "backend.c", "    .attn_decode = ranged_attn_decode,\n", "    .attn_decode = cuda_phase_attn_decode,\n", "test_emu_ranges", "test_ranges"),  # a phase without a range
+    (CUDA % "peers.c", "rt_nccl_open(dev->rt, ids, p->rank, p->world, go_on, p, &err);\n    cuda_peers_check(dev); // before the others wait for this rank, or it for them\n", "rt_nccl_open(dev->rt, ids, p->rank, p->world, go_on, p, &err);\n", "test_emu_ranks"),  # NCCL: nobody hears of a rank that fails there before it has waited 60 s
+    (CUDA % "peers.c", "    return !p->comm->ops->error(p->comm)[0];", "    return p->world > 0;", "test_emu_ranks", "hangs"),  # NCCL: a rank waits for one that has failed
+    ("engine/ranks/ranks.c", "        setenv(\"CUDA_MODULE_LOADING\", \"EAGER\", 0);\n", "        setenv(\"CUDA_MODULE_LOADING\", \"EAGER\", 1);\n", "test_emu_ranks"),  # kernels are loaded early, whatever the user says
+    ("engine/ranks/ranks.c", "if (r->here > 1 && r->tensor > 1 && strcmp(", "if (false && strcmp(", "test_emu_ranks"),  # an embedded engine's GPUs load kernels beside others that wait
     (CUDA % "gemm_common.cuh", "w.layout == LAYOUT_FP8 ? 2 : 0", "2", "test_emu_gemm"),  # FP8: a scale of 128 columns where each 32 have theirs
     (CUDA % "gemm_common.cuh", "size & 0x07f007f0u", "size & 0x07e007e0u", "test_emu_gemm"),  # FP8: the last bit of a number
     (CUDA % "pack.cu", "i % 4 < 2 ? 1 + i % 2 * 2 : i % 2 * 2", "i % 4", "test_emu_gemm"),  # FP8: columns in another order
@@ -299,7 +314,7 @@ ROWS = [
     (CUDA % "step.c", "    upload(dev, dev->upload[slot]);\n",
          "    rt_upload(dev->rt, dev->staging, dev->upload[slot], 16);\n    upload(dev, dev->upload[slot]);\n", "test_emu_steps"),  # two uploads a step
     (CUDA % "step.c", "        rt_order(dev->rt, RT_UPLOADS, RT_UPLOAD_READ); // by the step before\n", "", "test_emu_steps"),  # an upload comes before the step before has read its own
-    (CUDA % "step.c", "    enum status st = dev->peers.world > 1 ? cuda_peers_wait(dev, slot, err) : rt_wait(dev->rt, slot, err);\n    out->experts = *r->counts;\n",
+    (CUDA % "step.c", "    enum status st = dev->peers.world > 1 ? cuda_peers_wait(dev, slot, err) : rt_wait(dev->rt, slot, err);\n    rt_range_end(dev->rt);\n    out->experts = *r->counts;\n",
          "    out->experts = *r->counts;\n    enum status st = dev->peers.world > 1 ? cuda_peers_wait(dev, slot, err) : rt_wait(dev->rt, slot, err);\n", "test_emu_ranks"),  # counts are read before they are there
     (CUDA % "step.c", "        rt_order(dev->rt, RT_WORK, RT_UPLOADED);\n", "", "test_emu_steps"),  # a step begins before its upload is there
     (CUDA % "step.c", "    bool tops = false;\n    if (has_entries(&dev->work))\n        rt_record(dev->rt, RT_WORK, RT_UPLOAD_READ);\n", "    bool tops = false;\n", "test_emu_steps"),  # edits are written over before they are read

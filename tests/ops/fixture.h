@@ -435,7 +435,13 @@ struct setup {
     enum dtype kv_dtype;
 };
 
-enum { INSTANCE_EXACT = 1, INSTANCE_NO_LOGITS = 2, INSTANCE_HIDDEN = 4, INSTANCE_SPARE_BLOCK = 8 };
+enum {
+    INSTANCE_EXACT = 1,
+    INSTANCE_NO_LOGITS = 2,
+    INSTANCE_HIDDEN = 4,
+    INSTANCE_SPARE_BLOCK = 8,
+    INSTANCE_DEPENDENT = 16, // on the batch, in steps of more than 64 rows
+};
 
 // Without memory for steps yet. NULL with a message where the machine lacks the variant.
 static inline struct instance *instance_load(const struct fixture *f, struct setup s, int flags) {
@@ -447,6 +453,7 @@ static inline struct instance *instance_load(const struct fixture *f, struct set
                                    .kv_dtype = s.kv_dtype,
                                    .block_size = s.block_size,
                                    .exact = flags & INSTANCE_EXACT,
+                                   .no_batch_invariant = flags & INSTANCE_DEPENDENT,
                                    .world = 1};
     in->ops = s.ops;
     in->inspect = s.ops == &backend_ref   ? &inspect_ref

@@ -1,5 +1,5 @@
 // The runtime on the host: memory is the host's (so that AddressSanitizer sees what kernels do), a graph is a list
-// of launches. Queued work runs when the host waits for it, as late as on a slow device. A launch that a device would
+// of launches and products. Queued work runs when the host waits for it, as late as on a slow device. A launch that a device would
 // refuse fails the runtime as there.
 #include "big_kernels.h"
 #include "launch.h"
@@ -23,11 +23,7 @@
 #include <vector>
 
 struct rt_graph {
-    struct kernel_launch {
-        rt_grid grid;
-        std::function<void()> body;
-    };
-    std::vector<kernel_launch> launches;
+    std::vector<std::function<void()>> launches;
 };
 
 using event = std::shared_ptr<bool>; // whether it has come; null: never recorded
@@ -53,7 +49,9 @@ struct rt {
     event marks[3], events[RT_EVENTS];
     bool early; // the next upload is
     bool notes_ranges;
-    std::string ranges, told; // since they were asked for; as they were then
+    std::string ranges, told;      // since they were asked for; as they were then
+    std::vector<rt_gemm> products; // that have run, and whose like may be captured
+    int num_forgot;
 };
 
 static bool has_come(const event &e) { return !e || *e; }
@@ -434,15 +432,16 @@ struct rt_graph *rt_capture_end(struct rt *rt) {
 
 static void run(void *body) { (*(std::function<void()> *)body)(); }
 
-static void queue_launch(struct rt *rt, const rt_grid &g, std::function<void()> body) {
-    queue_work(rt, RT_WORK, [=]() mutable {
-        emu::run(g.grid, dim3((unsigned)g.threads), g.shared, rt->overlap, run, &body);
-    });
+static void queue_launch(struct rt *rt, std::function<void()> launch) {
+    if (rt->capture)
+        rt->capture->launches.push_back(std::move(launch));
+    else
+        queue_work(rt, RT_WORK, std::move(launch));
 }
 
 void rt_graph_launch(struct rt *rt, struct rt_graph *graph) {
-    for (rt_graph::kernel_launch &l : graph->launches)
-        queue_launch(rt, l.grid, l.body);
+    for (const std::function<void()> &launch : graph->launches)
+        queue_launch(rt, launch);
 }
 
 void rt_graph_free(struct rt *rt, struct rt_graph *graph) {
@@ -456,11 +455,30 @@ static float element(const void *p, size_t i, rt_operand type) {
                             : bf16_to_float(((const uint16_t *)p)[i]);
 }
 
+static bool has_run(const struct rt *rt, const struct rt_gemm *g) {
+    return std::any_of(rt->products.begin(), rt->products.end(),
+                       [g](const rt_gemm &p) { return rt_gemm_is_alike(&p, g); });
+}
+
 bool rt_can_matmul(struct rt *rt, const struct rt_gemm *g) {
     bool takes = rt_gemm_is_aligned(g) && capability() >= (g->type == RT_E4M3 ? 89 : 80) &&
                  (!g->x_scale || (g->type == RT_E4M3 && g->w_scale && capability() == 90));
-    return takes && !rt->capture && !getenv("QUIRE_EMULATED_NO_LIBRARY");
+    return takes && (!rt->capture || has_run(rt, g)) && !getenv("QUIRE_EMULATED_NO_LIBRARY");
 }
+
+// Notes that it runs; QUIRE_EMULATED_PRODUCTS says how many it keeps.
+static void note_product(struct rt *rt, const struct rt_gemm *g) {
+    const char *most = getenv("QUIRE_EMULATED_PRODUCTS");
+    if (has_run(rt, g))
+        return;
+    if (most && rt->products.size() >= strtoul(most, nullptr, 10)) {
+        rt->products.clear();
+        rt->num_forgot++;
+    }
+    rt->products.push_back(*g);
+}
+
+int rt_matmul_forgot(const struct rt *rt) { return rt->num_forgot; }
 
 static void matmul(const struct rt_gemm *g) {
     size_t k = (size_t)g->k, group = g->x_scale ? 128 : k, groups = (k / group + 3) / 4 * 4;
@@ -492,7 +510,8 @@ static void matmul(const struct rt_gemm *g) {
 bool rt_matmul(struct rt *rt, const struct rt_gemm *g) {
     if (!rt_can_matmul(rt, g))
         return false;
-    queue_work(rt, RT_WORK, [gemm = *g] { matmul(&gemm); });
+    note_product(rt, g);
+    queue_launch(rt, [gemm = *g] { matmul(&gemm); });
     return true;
 }
 
@@ -562,8 +581,7 @@ void rt_launch_emulated(struct rt *rt, const void *kernel, const struct rt_grid 
         rt_fail(rt, ("launching a kernel: " + why).c_str());
     if (rt_failed(rt))
         return;
-    if (rt->capture)
-        rt->capture->launches.push_back({g, std::move(body)});
-    else
-        queue_launch(rt, g, std::move(body));
+    queue_launch(rt, [rt, g, body = std::move(body)]() mutable {
+        emu::run(g.grid, dim3((unsigned)g.threads), g.shared, rt->overlap, run, &body);
+    });
 }

@@ -216,9 +216,8 @@ static void open_nccl(struct device *dev) {
         err_set(&err, STATUS_DEVICE, "%s", rt_nccl_problem());
     if (all_say(p, can))
         p->nccl = rt_nccl_open(dev->rt, ids, p->rank, p->world, go_on, p, &err);
-    cuda_peers_check(dev); // before the others wait for this rank, or it for them
     if (rt_failed(dev->rt))
-        return;
+        return; // cuda_peers_check() tells the others, who wait for this rank
     if (!all_say(p, p->nccl != NULL) && p->nccl) { // all or none
         rt_nccl_close(p->nccl);
         p->nccl = NULL;

@@ -451,6 +451,7 @@ TEST(test_failed_opening) {
         driver_open(&d,
                     &(struct driver_config){
                         .path = file, .device = "cuda", .ranks = 2, .num_blocks = 8, .max_step_tokens = 128});
+        assert_non_null(getenv("CUDA_MODULE_LOADING"));
         assert_string_equal(getenv("CUDA_MODULE_LOADING"), rank ? "LAZY" : "EAGER");
         struct request *r = driver_add(&d, prompt, 20, 8, (struct sampling_params){0});
         launch(&d);

@@ -105,12 +105,15 @@ static void *open_comm(void *arg) {
     struct comm_opening *o = (struct comm_opening *)arg;
     rt_stream(o->rt); // the device is now that of this thread
     __atomic_store_n(&o->state, TAKEN, __ATOMIC_RELEASE);
-    o->result = nccl.CommInitRank(&o->comm, o->world, o->name, o->rank);
+    nccl_result opened = nccl.CommInitRank(&o->comm, o->world, o->name, o->rank);
+    o->result = opened;
     int taken = TAKEN;
     if (__atomic_compare_exchange_n(&o->state, &taken, OPENED, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
         return NULL;
-    if (o->result == SUCCESS)
-        nccl.CommAbort(o->comm);
+    if (opened == SUCCESS) {
+        nccl_result ended = nccl.CommAbort(o->comm);
+        (void)ended; // nobody is left to be told
+    }
     free(o);
     return NULL;
 }

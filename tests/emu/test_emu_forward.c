@@ -307,9 +307,9 @@ TEST(test_batch_dependent) {
     static const struct {
         int decodes, prompt;
         bool changes[KINDS]; // rows that decode
-    } steps[STEPS] = {{64, 0, {0}}, {MANY, 0, {1, 1, 1, 0}}, {40, 25, {1, 1, 1, 0}}, {3, 65, {1, 1, 1, 1}}};
+    } steps[STEPS] = {{64, 0, {0}}, {MANY, 0, {1, 1, 1, 0}}, {40, 25, {1, 1, 1, 0}}, {30, 65, {1, 1, 1, 1}}};
     for (int i = 0; i < KINDS; i++) {
-        struct shape s = {1, 128, 2, 1, 64, 128, V, 0, false, true, false};
+        struct shape s = {1, 256, 2, 1, 64, 128, V, 0, false, true, false};
         struct fixture *f = fixture_make(&s, types[i]);
         for (int w = 0; w < f->num_weights; w++)
             for (int p = 0; p < 3 && f->weights[w].part[p].dtype == DTYPE_FP8; p++)

@@ -102,11 +102,15 @@ static bool is_emulated(const struct instance *in) {
 static struct fixture *make_two_gemms(enum dtype dtype) {
     struct shape s = {1, 64, 2, 1, 64, 64, 97, 0, false, false, false};
     struct fixture *f = fixture_make(&s, dtype);
-    for (int i = 0; i < f->num_weights; i++)
+    for (int i = 0; i < f->num_weights; i++) {
+        struct tensor *part = f->weights[i].part;
         if (f->weights[i].role == WEIGHT_GATE_UP) { // two GEMMs, side by side in memory of their own
-            free((void *)(uintptr_t)f->weights[i].part[1].data);
-            f->weights[i].part[1] = random_tensor(DTYPE_BF16, 64, 64, 0.2f);
+            free((void *)(uintptr_t)part[1].data);
+            part[1] = random_tensor(DTYPE_BF16, 64, 64, 0.2f);
         }
+        for (int p = 0; p < 3 && part[p].dtype == DTYPE_FP8 && part[p].data; p++)
+            level_scales(&part[p], 1, 64); // so that cuBLASLt takes it as it is
+    }
     return f;
 }
 

@@ -39,8 +39,7 @@ enum status adapters_check(const struct engine_config *c, const struct backend_o
         return STATUS_OK;
     if (c->processes)
         return err_set(err, STATUS_INVALID, "LoRA adapters are not supported yet with several processes");
-    return err_set(err, STATUS_INVALID,
-                   "LoRA adapters are not supported yet by device '%s'; --device cpu has them", ops->name);
+    return err_set(err, STATUS_INVALID, "LoRA adapters are not supported yet by device '%s'", ops->name);
 }
 
 static int take_slot(struct adapters *a, uint64_t *id) {

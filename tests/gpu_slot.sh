@@ -49,7 +49,7 @@ out=$(cd "$out" && pwd)
 
 # ---- the bundle
 
-tests=(intrinsics gemm attention rows sample forward steps experts model peers processes real_shapes)
+tests=(intrinsics gemm attention rows sample forward lora steps experts model peers processes real_shapes)
 scripts=(bench/{serving,models,torch_same,torch_kernels,gpu_faults}.py
          tools/{make_gguf,make_vocab_gguf,gguf_file,gguf_quants,folder_quants}.py)
 build() {
@@ -245,7 +245,7 @@ one() {
     run 8 environment bash -c environment
     run 25 "test intrinsics" bin/test_intrinsics
     run 40 words bash -ec same_words
-    for t in gemm attention rows sample forward steps experts model peers; do
+    for t in gemm attention rows sample forward lora steps experts model peers; do
         start 95 "test $t" env "QUIRE_LEAVE_OUT=$leave" "bin/test_$t"
     done
     start 95 "two processes on one device" timeout 20 bin/test_processes

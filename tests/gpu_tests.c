@@ -4,7 +4,8 @@
 
 int test_intrinsics_main(void), test_rows_main(void), test_gemm_main(void), test_experts_main(void),
     test_attention_main(void), test_sample_main(void), test_forward_main(void), test_steps_main(void),
-    test_peers_main(void), test_processes_main(void), test_model_main(void), test_real_shapes_main(void);
+    test_lora_main(void), test_peers_main(void), test_processes_main(void), test_model_main(void),
+    test_real_shapes_main(void);
 int test_bench_main(int argc, char **argv);
 
 static const struct {
@@ -18,6 +19,7 @@ static const struct {
     {"test_attention", test_attention_main},
     {"test_sample", test_sample_main},
     {"test_forward", test_forward_main},
+    {"test_lora", test_lora_main},
     {"test_steps", test_steps_main},
     {"test_peers", test_peers_main},
     {"test_processes", test_processes_main},

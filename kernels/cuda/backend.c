@@ -122,6 +122,7 @@ static void cuda_close(struct device *dev) {
         dev->weights = next;
     }
     cuda_loading_free(dev);
+    cuda_lora_close(dev);
     rt_free(dev->rt, dev->arena);
     rt_free(dev->rt, dev->keys);
     rt_free_host(dev->rt, dev->host_pages);
@@ -240,6 +241,8 @@ const struct backend_ops backend_cuda = {
     .kv_block_bytes = cuda_kv_block_bytes,
     .workspace_bytes = cuda_workspace_bytes,
     .reserve = cuda_reserve,
+    .adapter_load = cuda_adapter_load,
+    .adapter_free = cuda_adapter_free,
     .step_begin = cuda_step_begin,
     .embed = ranged_embed,
     .layer_in = ranged_layer_in,

@@ -1,5 +1,6 @@
 // Shared by the host parts of the CUDA backend. Calls between files point one way:
-// backend.c -> phases.c, step.c, memory.c, weight.c -> experts.c, latent.c, mix.c, streams.c, peers.c, kv.c, multiply.c, work.c.
+// backend.c -> phases.c, step.c, memory.c, weight.c -> experts.c, latent.c, mix.c, streams.c, peers.c, kv.c, multiply.c, lora.c,
+// work.c.
 #pragma once
 
 #include "arena.h"
@@ -59,7 +60,7 @@ struct activation {
 // The CUDA graph of a bucket of steps: they launch the same kernels with the same arguments.
 struct graph {
     int num_tokens, max_splits[MODEL_MAX_SPECS]; // by attn_spec
-    bool has_axes;                               // its rows have rope_positions
+    bool has_axes, has_lora;                     // its rows have rope_positions; some have adapters
     int num_seen, num_forgot; // steps that had it, and rt_matmul_forgot() at the last of them
     uint64_t last_step;       // that had it, counted by num_begun
     struct rt_graph *graph;
@@ -153,6 +154,7 @@ struct device {
     struct weight *weights;
     struct loading loading;
     size_t weight_bytes;
+    void **adapters;  // (limits.max_adapters) each in device memory (lora.c), or NULL; any thread sets it
     unsigned layouts; // of loaded matrices, a bit each
     // That the weights of hidden, attention, FFN, experts' and recurrent inputs need, a bit each; then of latent.q, key and out;
     // of own.h; of altup.low.
@@ -169,6 +171,7 @@ struct device {
     float *added; // (T, D) what is changed before it is added to resid, or with it; NULL: nothing is
     float *resid, *qkv, *wide; // (T, D), (T, q + 2 kv), (T, widest result of cuBLASLt)
     float *last_hidden;        // (head_rows, D), with keep_hidden
+    float *low;                // (T, 3, rank) A x of adapters
     float *gate;               // (T, q) of the attention output; NULL where no layer has one
     float *whole_norms;        // (T, 2, 2), with QK_NORM_WHOLE: as in struct cuda_qkv
     void *q;                   // (T, H, d) in cuda_query_dtype()
@@ -342,6 +345,15 @@ void cuda_altup_add(struct device *dev, const struct layer *layer);
 const float *cuda_altup_head(struct device *dev, const struct model *model, const struct logits_row *rows,
                              int n);
 
+// lora.c. backend_ops
+enum status cuda_adapter_load(struct device *dev, int slot, const struct adapter_desc *desc, struct err *err);
+void cuda_adapter_free(struct device *dev, int slot);
+void cuda_lora_alloc(struct device *dev, struct cuda_arena *a);
+void cuda_lora_close(struct device *dev);
+// a.y += what adapters give, from the target `first` on, for rows of x that have one. a says act_dtype and all of y.
+void cuda_lora_add(struct device *dev, const struct layer *layer, enum adapter_target first,
+                   const struct activation *x, struct cuda_lora a);
+
 // multiply.c
 enum { CUBLAS_ROWS = 64 }; // rows of cuBLASLt are a multiple, or up to the last that there is
 // The dtypes in which a weight, or none, takes its input, a bit each.
@@ -362,9 +374,9 @@ void cuda_multiply_qkv(struct device *dev, const struct weight *w, const struct 
 // resid += x w^T (+ bias)
 void cuda_multiply_add(struct device *dev, const struct weight *w, const struct activation *x, int m,
                        float *resid);
-// h = act(gate) * up, or without a gate act(up), in every dtype that h has
-void cuda_multiply_ffn(struct device *dev, const struct weight *w, const struct ffn_spec *f,
-                       const struct activation *x, int m, struct activation *h);
+// h = act(gate) * up of a layer, or without a gate act(up), in every dtype that h has
+void cuda_multiply_ffn(struct device *dev, const struct layer *layer, const struct activation *x, int m,
+                       struct activation *h);
 // Makes the other dtypes that x has of m rows that lie there in cuda_written_dtype().
 void cuda_convert(struct device *dev, struct activation *x, int m);
 // (rows, n) in these dtypes.

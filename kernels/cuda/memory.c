@@ -53,9 +53,8 @@ static int widest_projection(const struct device *dev) {
 static size_t wide_elements(const struct device *dev) {
     size_t T = (size_t)(dev->max_tokens + CUBLAS_ROWS), up = 2 * (size_t)round_up(dev->max_ffn, 8);
     bool bf16 = dev->act_dtypes[2] == 1u << ACT_DTYPE_BF16 && !(dev->layouts & 1u << LAYOUT_F16);
-    size_t all = any_split_gate_up(dev) || any_layer_of(&dev->model).sparse ? cuda_both_offset(dev) + T * up
-                 : dev->cublas                                              ? T * up / (bf16 ? 2 : 1)
-                                                                            : 0;
+    bool apart = any_split_gate_up(dev) || any_layer_of(&dev->model).sparse || dev->limits.max_adapters > 0;
+    size_t all = apart ? cuda_both_offset(dev) + T * up : dev->cublas ? T * up / (bf16 ? 2 : 1) : 0;
     int stream = max_int(dev->model.hidden, dev->model.laurel_rank);
     size_t row = (size_t)max_int(stream, max_int(widest_projection(dev), cuda_mix_widest(dev))),
            own = (size_t)dev->model.num_layers * (size_t)dev->model.layer_embed;
@@ -100,6 +99,7 @@ static void alloc_activations(struct device *dev, struct cuda_arena *a) {
     cuda_experts_alloc(dev, a);
     cuda_mix_alloc(dev, a);
     cuda_altup_alloc(dev, a);
+    cuda_lora_alloc(dev, a);
     int P = dev->model.layer_embed;
     if (P > 0) {
         dev->own.embed = arena_alloc(a, rows * (size_t)(dev->model.num_layers * P), sizeof(float));
@@ -313,7 +313,8 @@ static struct work_config make_work_config(const struct device *dev) {
                             .exact = dev->exact,
                             .max_splits = dev->max_splits,
                             .tile_rows = cuda_tile_rows(dev),
-                            .limits = dev->limits};
+                            .limits = dev->limits,
+                            .adapters = dev->adapters};
     for (int i = 0; i < m->num_attn; i++) {
         const struct attn_spec *attn = &m->attn[i];
         int window = attn->bidirectional && attn->window > 0 ? attn->window / 2 + 1 : attn->window;
@@ -384,6 +385,9 @@ enum status cuda_reserve(struct device *dev, const struct step_limits *limits, s
           limits->num_blocks > 0);
     if (limits->max_tokens > 65535)
         return err_set(err, STATUS_INVALID, "--max-num-batched-tokens may be at most 65535 on cuda");
+    if (limits->max_adapters > 0 &&
+        !(dev->adapters = calloc((size_t)limits->max_adapters, sizeof *dev->adapters)))
+        return err_set(err, STATUS_NOMEM, "out of memory");
     cuda_loading_free(dev);
     size_t workspace = set_limits(dev, limits);
     warn_no_cublas(dev);

@@ -229,8 +229,9 @@ void cuda_multiply_qkv(struct device *dev, const struct weight *w, const struct 
                        struct cuda_qkv *a) {
     const struct cuda_matrix *m = &w->matrix[0];
     int skinny = skinny_rows(dev, m, a->rows);
-    bool brief =
-        dev->kv_dtype != DTYPE_F32 && dev->kv_dtype != DTYPE_F16; // no more than bf16 is kept of them
+    bool brief = dev->kv_dtype != DTYPE_F32 &&
+                 dev->kv_dtype != DTYPE_F16 &&  // no more than bf16 is kept of them
+                 dev->limits.max_adapters == 0; // adapters add to f32
     a->x = y;
     if (w->num_matrices > 1 || m->layout == LAYOUT_F16 || !brief ||
         !cublas_sums(dev, m, w->rows[0], x, skinny, a->rows, y, 2 * a->ldx, false, true, &a->scales)) {
@@ -255,20 +256,33 @@ void cuda_multiply_add(struct device *dev, const struct weight *w, const struct 
     skinny_gemm(dev, g, x, rest ? skinny : m);
 }
 
-void cuda_multiply_ffn(struct device *dev, const struct weight *w, const struct ffn_spec *f,
-                       const struct activation *x, int m, struct activation *h) {
+void cuda_multiply_ffn(struct device *dev, const struct layer *layer, const struct activation *x, int m,
+                       struct activation *h) {
+    const struct weight *w = layer->gate_up;
+    const struct ffn_spec *f = &layer->ffn;
     enum act_dtype act_dtype = cuda_written_dtype(h);
     int n = w->rows[0], up = round_up(n, 8), ld = f->no_gate ? up : 2 * up; // ranks may share layers unevenly
     float *both = dev->wide;
     struct cuda_scales left = {NULL, NULL};
     bool bf16 = false; // sums of cuBLASLt are as what is made of them: half the bytes
     int skinny;        // rows that the skinny GEMM leaves finished
-    if (f->sparse || (!w->interleaved && !f->no_gate)) {
+    bool lora = f->experts == 0 && dev->work.num_lora > 0, finished = dev->limits.max_adapters > 0;
+    if (f->sparse || (!w->interleaved && !f->no_gate) || finished)
         both += cuda_both_offset(dev);
+    if (f->sparse || (!w->interleaved && !f->no_gate) || lora) {
         struct weight parts = *w;
         parts.column[1] = up;
         parts.rows[0] = w->interleaved ? w->matrix[0].rows : n;
         cuda_multiply(dev, &parts, x, m, both, ld);
+        if (f->experts == 0)
+            cuda_lora_add(dev, layer, f->no_gate ? ADAPTER_UP : ADAPTER_GATE, x,
+                          (struct cuda_lora){.num_targets = f->no_gate ? 1 : 2,
+                                             .act_dtype = cuda_act_dtype_of(w->matrix[0].layout),
+                                             .y = both,
+                                             .ldy = ld,
+                                             .widest = n,
+                                             .column = {0, w->interleaved ? 8 : up},
+                                             .interleaved = w->interleaved});
         skinny = 0;
     } else {
         struct cuda_gemm g = {.w = w->matrix[0],
@@ -280,9 +294,11 @@ void cuda_multiply_ffn(struct device *dev, const struct weight *w, const struct 
                               .act = f->act,
                               .act_dtype = act_dtype};
         int rows = f->no_gate ? n : w->matrix[0].rows;
-        bf16 = act_dtype == ACT_DTYPE_BF16 && w->matrix[0].layout != LAYOUT_F16;
         skinny = skinny_rows(dev, &w->matrix[0], m);
-        if (!cublas_sums(dev, &w->matrix[0], rows, x, skinny, m, both, ld, false, bf16, &left))
+        // Where adapters may come, f32 sums, as beside a row that has one: bits must not depend on others.
+        bf16 = !finished && act_dtype == ACT_DTYPE_BF16 && w->matrix[0].layout != LAYOUT_F16;
+        if (finished ? !cublas_gemm(dev, &w->matrix[0], rows, x, skinny, m, both, ld, NULL, false)
+                     : !cublas_sums(dev, &w->matrix[0], rows, x, skinny, m, both, ld, false, bf16, &left))
             skinny = m;
         skinny_gemm(dev, g, x, skinny);
     }

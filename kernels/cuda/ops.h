@@ -312,6 +312,43 @@ static inline enum act_dtype cuda_act_dtype_of(enum weight_layout f) {
     return f == LAYOUT_F32 ? ACT_DTYPE_F32 : f == LAYOUT_F16 ? ACT_DTYPE_F16 : ACT_DTYPE_BF16;
 }
 
+// ---- adapters (kernels/README.md, rule 22)
+
+enum { CUDA_LORA_ROWS = 8 }; // of a group
+
+// A matrix's A (rank, cols) and B (rows, padded rank), row-major, `a` and `b` bytes from where the adapter begins. Columns
+// are padded with zeros to a multiple of 8. rank 0: the matrix stays as it is.
+struct cuda_lora_matrix {
+    uint64_t a, b;
+    enum dtype a_dtype, b_dtype; // F32, F16, BF16
+    int rank, cols, rows;
+    float scale;
+};
+
+// Rows of a step that have one adapter.
+struct cuda_lora_group {
+    const struct cuda_lora_matrix *adapter; // (L, ADAPTER_TARGETS), with which it begins; NULL: no rows
+    int32_t rows[CUDA_LORA_ROWS];           // -1: none
+};
+
+// y += scale * B(A x) of targets [first, first + num_targets) of a layer, for rows of the groups. A x is summed by threads
+// (element / 8 mod 128), then as a tree in a warp, then over warps; B t by ascending elements of t.
+struct cuda_lora {
+    const struct cuda_lora_group *groups;
+    int num_groups, first, num_targets; // first: of all (L, ADAPTER_TARGETS)
+    const void *x;                      // (., ldx), zero or finite up to a multiple of 8
+    enum act_dtype act_dtype;
+    const float *scale; // ACT_DTYPE_F16
+    int ldx;
+    float *low; // (., 3, ld_low) A x
+    int ld_low; // a multiple of 8
+    float *y;   // (., ldy)
+    int ldy, widest;
+    int column[3];    // where the targets begin in y
+    bool interleaved; // there: 8 of one, 8 of the other
+};
+void cuda_lora(struct rt *rt, const struct cuda_lora *a);
+
 // ---- experts (kernels/README.md, rule 20)
 
 // Experts of each row, ids ascending, and their weights, from the router's logits.

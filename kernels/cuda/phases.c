@@ -132,6 +132,13 @@ void cuda_phase_qkv(struct device *dev, const struct layer *layer, const struct 
     if (attn->shares_kv)
         a.kv.num_heads = 0;
     cuda_multiply_qkv(dev, layer->qkv, &dev->hidden, dev->qkv, &a);
+    cuda_lora_add(dev, layer, ADAPTER_Q, &dev->hidden,
+                  (struct cuda_lora){.num_targets = attn->shares_kv ? 1 : 3,
+                                     .act_dtype = cuda_act_dtype_of(layer->qkv->matrix[0].layout),
+                                     .y = dev->qkv,
+                                     .ldy = a.ldx,
+                                     .widest = spec_q_size(attn),
+                                     .column = {0, spec_q_size(attn), a.ldx - attn_kv_size(attn)}});
     cuda_qkv(dev->rt, &a);
 }
 
@@ -251,34 +258,46 @@ static void add_scaled(struct device *dev, const float *bias, const struct weigh
     add_by(dev, model_scale(dev->model.residual_scale), bias, post_norm, scale);
 }
 
-// The same of added = all_reduce(x w^T)
-static void add_apart(struct device *dev, const struct weight *w, const struct weight *post_norm,
-                      const struct weight *scale, const struct activation *x) {
-    int rows = dev->work.num_tokens, D = dev->model.hidden;
-    bool alone = dev->peers.world == 1;
-    if (alone) {
-        cuda_multiply(dev, w, x, rows, dev->added, D);
-    } else {
-        cuda_multiply(dev, w, x, rows, dev->peers.part, D);
-        cuda_peers_sum(dev, w, dev->added, false, w->bias, rows);
-    }
-    add_scaled(dev, alone ? w->bias : NULL, post_norm, scale);
+// A row-parallel matrix of a layer, the target of its adapters (ADAPTER_TARGETS: it is none), and what becomes of its output.
+struct projection {
+    const struct layer *layer;
+    enum adapter_target target;
+    const struct weight *w, *post_norm, *scale;
+    const struct activation *x;
+};
+
+// y (T, D) += what adapters give: of a rank its part, as the rest of the sum
+static void add_lora(struct device *dev, const struct projection *p, float *y) {
+    int D = dev->model.hidden;
+    if (p->target != ADAPTER_TARGETS)
+        cuda_lora_add(dev, p->layer, p->target, p->x,
+                      (struct cuda_lora){.num_targets = 1,
+                                         .act_dtype = cuda_act_dtype_of(p->w->matrix[0].layout),
+                                         .y = y,
+                                         .ldy = D,
+                                         .widest = D});
 }
 
-// resid += all_reduce(x w^T) + bias, or as add_apart()
-static void add_projection(struct device *dev, const struct weight *w, const struct weight *post_norm,
-                           const struct weight *scale, const struct activation *x) {
+// y (T, D) = this device's part of x w^T
+static void project(struct device *dev, const struct projection *p, float *y) {
+    cuda_multiply(dev, p->w, p->x, dev->work.num_tokens, y, dev->model.hidden);
+    add_lora(dev, p, y);
+}
+
+// resid += all_reduce(x w^T) + bias, or as add_scaled()
+static void add_projection(struct device *dev, struct projection p) {
     int rows = dev->work.num_tokens;
-    if (dev->added) {
-        add_apart(dev, w, post_norm, scale, x);
+    bool alone = dev->peers.world == 1;
+    if (alone && !dev->added) {
+        cuda_multiply_add(dev, p.w, p.x, rows, dev->resid);
+        add_lora(dev, &p, dev->resid);
         return;
     }
-    if (dev->peers.world == 1) {
-        cuda_multiply_add(dev, w, x, rows, dev->resid);
-        return;
-    }
-    cuda_multiply(dev, w, x, rows, dev->peers.part, dev->model.hidden);
-    cuda_peers_sum(dev, w, dev->resid, true, w->bias, rows);
+    project(dev, &p, alone ? dev->added : dev->peers.part);
+    if (!alone)
+        cuda_peers_sum(dev, p.w, dev->added ? dev->added : dev->resid, !dev->added, p.w->bias, rows);
+    if (dev->added)
+        add_scaled(dev, alone ? p.w->bias : NULL, p.post_norm, p.scale);
 }
 
 void cuda_phase_attn_out(struct device *dev, const struct layer *layer, const struct step *step) {
@@ -297,7 +316,11 @@ void cuda_phase_attn_out(struct device *dev, const struct layer *layer, const st
     }
     if (dev->model.block == BLOCK_PARALLEL)
         normalise_ffn(dev, layer);
-    add_projection(dev, layer->attn_out, layer->attn_post_norm, NULL, x);
+    add_projection(dev, (struct projection){.layer = layer,
+                                            .target = ADAPTER_OUT,
+                                            .w = layer->attn_out,
+                                            .post_norm = layer->attn_post_norm,
+                                            .x = x});
     if (dev->model.altup_streams > 0)
         cuda_altup_attended(dev, layer);
 }
@@ -311,7 +334,8 @@ void cuda_phase_mix(struct device *dev, const struct layer *layer, const struct 
 
 void cuda_phase_mix_out(struct device *dev, const struct layer *layer, const struct step *step) {
     (void)step;
-    add_projection(dev, layer->mix_out, NULL, NULL, &dev->mix.out);
+    add_projection(dev,
+                   (struct projection){.target = ADAPTER_TARGETS, .w = layer->mix_out, .x = &dev->mix.out});
 }
 
 void cuda_phase_ffn_in(struct device *dev, const struct layer *layer, const struct step *step) {
@@ -319,7 +343,7 @@ void cuda_phase_ffn_in(struct device *dev, const struct layer *layer, const stru
     if (!block_is_parallel(dev->model.block))
         normalise_ffn(dev, layer);
     if (layer->gate_up) // with experts the shared one's
-        cuda_multiply_ffn(dev, layer->gate_up, &layer->ffn, &dev->hidden, dev->work.num_tokens, &dev->ffn);
+        cuda_multiply_ffn(dev, layer, &dev->hidden, dev->work.num_tokens, &dev->ffn);
     if (layer->ffn.experts == 0)
         return;
     if (layer->ffn.own_norms)
@@ -355,7 +379,12 @@ void cuda_phase_ffn_out(struct device *dev, const struct layer *layer, const str
     const struct weight *scale =
         dev->model.layer_embed == 0 ? layer->layer_scale : NULL; // the layer ends here
     if (layer->ffn.experts == 0) {
-        add_projection(dev, layer->down, layer->ffn_post_norm, scale, &dev->ffn);
+        add_projection(dev, (struct projection){.layer = layer,
+                                                .target = ADAPTER_DOWN,
+                                                .w = layer->down,
+                                                .post_norm = layer->ffn_post_norm,
+                                                .scale = scale,
+                                                .x = &dev->ffn});
         return;
     }
     cuda_experts_out(dev, layer);

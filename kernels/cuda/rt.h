@@ -2,7 +2,7 @@
 // is it on a device, emu/rt_emu.cpp on the host, for tests.
 //
 // Errors are sticky: the first that fails is kept, every later call does nothing, and rt_wait() returns it.
-// One thread per rt.
+// One thread per rt, but for rt_load() and rt_unload().
 #pragma once
 
 #include "status.h"
@@ -42,6 +42,10 @@ int rt_num_devices(void); // 0: none, or rt_open() says why
 // Zeroed, 256-byte aligned device memory, or NULL: out of memory (which is not sticky).
 void *rt_alloc(struct rt *rt, size_t bytes);
 void rt_free(struct rt *rt, void *p);
+// The same with a copy of host memory, done when it returns; by any thread, beside the rt's own, and without waiting for a kernel.
+// STATUS_DEVICE with err, or STATUS_NOMEM without.
+enum status rt_load(struct rt *rt, void **p, const void *host, size_t bytes, struct err *err);
+void rt_unload(struct rt *rt, void *p); // by any thread; nothing queued may read it
 // Host memory that copies run from and to without staging. Zeroed.
 void *rt_alloc_host(struct rt *rt, size_t bytes);
 void rt_free_host(struct rt *rt, void *p);

@@ -24,7 +24,7 @@ struct gemm_plan {
 
 struct rt {
     int ordinal;
-    cudaStream_t stream, uploads;
+    cudaStream_t stream, uploads, loads; // loads: rt_load()
     cudaEvent_t marks[3], events[RT_EVENTS];
     cudaDeviceProp prop;
     char error[200];
@@ -120,8 +120,8 @@ struct rt *rt_open(int ordinal, struct err *err) {
     rt->ordinal = ordinal;
     if (!ok(rt, e, "counting GPUs") || !take(rt) ||
         !ok(rt, cudaGetDeviceProperties(&rt->prop, ordinal), "asking the GPU") ||
-        !make_stream(rt, &rt->stream) || !make_stream(rt, &rt->uploads) || !make_event(rt, &rt->marks[0]) ||
-        !make_event(rt, &rt->marks[1]) || !make_event(rt, &rt->marks[2]) ||
+        !make_stream(rt, &rt->stream) || !make_stream(rt, &rt->uploads) || !make_stream(rt, &rt->loads) ||
+        !make_event(rt, &rt->marks[0]) || !make_event(rt, &rt->marks[1]) || !make_event(rt, &rt->marks[2]) ||
         !make_event(rt, &rt->events[RT_UPLOADED]) || !make_event(rt, &rt->events[RT_UPLOAD_READ])) {
         err_set(err, STATUS_DEVICE, "GPU %d: %s", ordinal, rt->error);
         rt_close(rt);
@@ -175,7 +175,7 @@ void rt_close(struct rt *rt) {
          {rt->marks[0], rt->marks[1], rt->marks[2], rt->events[RT_UPLOADED], rt->events[RT_UPLOAD_READ]})
         if (e)
             ok(rt, cudaEventDestroy(e), "freeing an event");
-    for (cudaStream_t s : {rt->stream, rt->uploads})
+    for (cudaStream_t s : {rt->stream, rt->uploads, rt->loads})
         if (s)
             ok(rt, cudaStreamDestroy(s), "freeing a stream");
     free(rt);
@@ -222,6 +222,35 @@ void *rt_alloc(struct rt *rt, size_t bytes) {
 void rt_free(struct rt *rt, void *p) {
     if (p)
         ok(rt, cudaFree(p), "freeing memory");
+}
+
+// From a pool, which waits for no kernel: cudaMalloc() and cudaFree() may, of every GPU that maps the memory, while ranks' kernels
+// wait for each other. What is freed stays in the pool. A stream of its own: those of the rt may be under capture. No failure
+// is kept, as the rt's thread reads what is; nor is it lost, as that meets it, too.
+enum status rt_load(struct rt *rt, void **p, const void *host, size_t bytes, struct err *err) {
+    cudaMemPool_t pool;
+    uint64_t keep = UINT64_MAX;
+    *p = NULL;
+    if (!take(rt))
+        return err_set(err, STATUS_DEVICE, "the GPU failed: %s", rt->error);
+    bool done = cudaDeviceGetDefaultMemPool(&pool, rt->ordinal) == cudaSuccess &&
+                cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &keep) == cudaSuccess &&
+                cudaMallocAsync(p, bytes, rt->loads) == cudaSuccess &&
+                cudaMemcpyAsync(*p, host, bytes, cudaMemcpyHostToDevice, rt->loads) == cudaSuccess;
+    cudaError_t e = cudaStreamSynchronize(rt->loads);
+    if (done && e == cudaSuccess)
+        return STATUS_OK;
+    e = done ? e : cudaGetLastError();
+    rt_unload(rt, *p);
+    *p = NULL;
+    return e == cudaErrorMemoryAllocation
+               ? STATUS_NOMEM
+               : err_set(err, STATUS_DEVICE, "the GPU failed: loading: %s", cudaGetErrorString(e));
+}
+
+void rt_unload(struct rt *rt, void *p) {
+    if (p && take(rt) && cudaFreeAsync(p, rt->loads) != cudaSuccess)
+        cudaGetLastError(); // the rt's thread meets what has failed
 }
 
 void *rt_alloc_host(struct rt *rt, size_t bytes) {

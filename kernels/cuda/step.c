@@ -38,7 +38,7 @@ static struct graph *free_place(struct device *dev) {
 // The graph of this step's bucket, or a place for it; NULL if a spec's splits are too many for one launch, or the
 // entries do not all fit.
 static struct graph *find_graph(struct device *dev, int tokens, bool has_axes) {
-    struct graph key = {.num_tokens = tokens, .has_axes = has_axes};
+    struct graph key = {.num_tokens = tokens, .has_axes = has_axes, .has_lora = dev->work.num_lora > 0};
     if (!dev->work.one_launch || dev->work.entries_apart)
         return NULL;
     for (int a = 0; a < dev->model.num_attn; a++) {
@@ -48,7 +48,8 @@ static struct graph *find_graph(struct device *dev, int tokens, bool has_axes) {
     for (int i = 0; i < dev->num_graphs; i++) {
         struct graph *g = &dev->graphs[i];
         bool same_splits = memcmp(g->max_splits, key.max_splits, sizeof key.max_splits) == 0;
-        if (g->num_tokens == tokens && g->has_axes == has_axes && same_splits) {
+        if (g->num_tokens == tokens && g->has_axes == has_axes && g->has_lora == key.has_lora &&
+            same_splits) {
             g->last_step = dev->num_begun;
             return g;
         }
@@ -126,6 +127,9 @@ static void check_step(const struct device *dev, const struct step *step) {
         for (int g = 0; g < step->num_groups; g++)
             CHECK(step->groups[g].slots[t] < (int64_t)l->num_blocks * dev->block_size);
     }
+    for (int s = 0; step->adapters && s < step->num_seqs; s++)
+        CHECK(step->adapters[s] < 0 ||
+              (step->adapters[s] < l->max_adapters && dev->adapters[step->adapters[s]]));
     CHECK(step->num_embeds == 0 || l->embed_size == dev->model.hidden);
     for (int e = 0; e < step->num_embeds; e++)
         CHECK(step->embed_rows[e] >= 0 && step->embed_rows[e] < step->num_tokens);

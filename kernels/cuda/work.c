@@ -11,7 +11,7 @@ struct upload_part {
     void **field; // of cuda_inputs
     size_t num, size;
 };
-enum { PARTS_OF_STEP = 8, PARTS_OF_GROUP = 3, PARTS_OF_ATTN = 4 };
+enum { PARTS_OF_STEP = 9, PARTS_OF_GROUP = 3, PARTS_OF_ATTN = 4 };
 enum { MAX_PARTS = PARTS_OF_STEP + PARTS_OF_GROUP * KV_MAX_GROUPS + PARTS_OF_ATTN * MODEL_MAX_SPECS };
 
 int work_graph_rows(int n) {
@@ -25,6 +25,12 @@ int work_graph_rows(int n) {
 int work_head_rows(const struct step_limits *limits) {
     int rows = limits->max_seqs < CUDA_GRAPH_ROWS ? work_graph_rows(limits->max_seqs) : CUDA_GRAPH_ROWS;
     return rows > CUDA_TOKENS ? rows : CUDA_TOKENS;
+}
+
+// Each adapter has one group that is not full, at most.
+int work_lora_groups(const struct work_config *c, int rows) {
+    int all = rows / CUDA_LORA_ROWS + c->limits.max_adapters;
+    return c->limits.max_adapters == 0 ? 0 : all < rows ? all : rows;
 }
 
 int work_num_parts(const struct work_config *c) {
@@ -49,6 +55,8 @@ static int list_parts(const struct work_config *c, struct cuda_inputs *in,
     parts[n++] = (struct upload_part){(void **)&in->rope_positions, c->limits.has_axes ? ROPE_AXES * T : 0,
                                       sizeof *in->rope_positions};
     parts[n++] = (struct upload_part){(void **)&in->context_len, S, sizeof *in->context_len};
+    parts[n++] =
+        (struct upload_part){(void **)&in->lora, (size_t)work_lora_groups(c, (int)T), sizeof *in->lora};
     for (int g = 0; g < c->num_groups; g++) {
         parts[n++] = (struct upload_part){(void **)&in->groups[g].slots, T, sizeof(int64_t)};
         parts[n++] = (struct upload_part){(void **)&in->groups[g].block_start, S + 1, sizeof(int32_t)};
@@ -191,6 +199,27 @@ static void fill_rows(const struct step_work *p, const struct work_config *c, co
         turns[i] = t < (size_t)T ? step->rope_positions[axis * (size_t)T + t] : 0;
     }
     copy_part(to, in->context_len, step->context_len, (size_t)step->num_seqs * sizeof *step->context_len);
+}
+
+// Each adapter's rows in groups; behind them, for a graph, groups without.
+static void fill_lora(struct step_work *p, const struct work_config *c, const struct cuda_inputs *in,
+                      struct part_cursor *to, const struct step *step) {
+    int all = step->adapters ? work_lora_groups(c, p->num_tokens) : 0, n = 0;
+    struct cuda_lora_group *groups = take_part(to, in->lora, (size_t)all * sizeof *groups);
+    memset(groups, 0xff, (size_t)all * sizeof *groups);
+    for (int a = 0; step->adapters && a < c->limits.max_adapters; a++) {
+        int num = 0;
+        for (int s = 0; s < step->num_seqs; s++)
+            for (int t = step->query_start[s]; step->adapters[s] == a && t < step->query_start[s + 1]; t++) {
+                groups[n + num / CUDA_LORA_ROWS].adapter = c->adapters[a];
+                groups[n + num / CUDA_LORA_ROWS].rows[num % CUDA_LORA_ROWS] = t;
+                num++;
+            }
+        n += (num + CUDA_LORA_ROWS - 1) / CUDA_LORA_ROWS;
+    }
+    for (int g = n; g < all; g++)
+        groups[g].adapter = NULL;
+    p->num_lora = n;
 }
 
 static void fill_group(const struct step_work *p, const struct work_config *c, const struct cuda_inputs *in,
@@ -362,6 +391,7 @@ void work_fill(struct step_work *p, const struct work_config *c, const struct cu
                             .num_rows = rows,
                             .one_launch = true};
     fill_rows(p, c, in, &to, step);
+    fill_lora(p, c, in, &to, step);
     for (int g = 0; g < c->num_groups; g++)
         fill_group(p, c, in, &to, step, g);
     for (int a = 0; a < c->num_attn; a++) {

@@ -20,6 +20,7 @@ struct cuda_inputs {
     int32_t *types;                    // (T) with step_limits.has_types
     int32_t *rope_positions;           // (ROPE_AXES, T) with step_limits.has_axes
     int32_t *context_len;              // (S)
+    struct cuda_lora_group *lora;      // (work_lora_groups()) with step_limits.max_adapters
     struct {                           // of a KV group
         int64_t *slots;                // (T)
         int32_t *block_start, *block_ids;
@@ -52,6 +53,7 @@ struct work_config {
     int max_splits; // that one launch may have
     int tile_rows;  // of cuda_prefill
     struct step_limits limits;
+    void *const *adapters; // (limits.max_adapters) on the device
 };
 
 // The sizes that the host needs to launch.
@@ -63,12 +65,16 @@ struct step_work {
         const int32_t *first_split; // on the host, in the upload
     } attn[MODEL_MAX_SPECS];
     bool one_launch;            // of every spec
+    int num_lora;               // groups of rows with an adapter
     int num_adjusted;           // rows with entries or a mask, the most of those sampled at a time
     size_t bytes;               // of the upload
     size_t entries;             // where in the upload entries, passes and masks begin
     bool entries_apart;         // not all fit: work_entries() brings those of some rows at a time
     struct cuda_row_prep *prep; // (num_rows) in the upload
 };
+
+// Groups of rows with an adapter that a step may have, at most.
+int work_lora_groups(const struct work_config *c, int rows);
 
 // Bytes of the largest upload.
 size_t work_max_bytes(const struct work_config *c);

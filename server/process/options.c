@@ -110,7 +110,7 @@ const struct option options[] = {
              "model.",
      .preset = "auto"},
     {"lora-modules", SERVE, GROUP_MODEL, OPT_LIST, AT(lora_modules), "NAME=PATH",
-     .help = "Serve this LoRA adapter, a PEFT folder or a GGUF file, as model NAME. CPU only. Repeatable."},
+     .help = "Serve this LoRA adapter, a PEFT folder or a GGUF file, as model NAME. Repeatable."},
     {"lora-root", SERVE, GROUP_MODEL, OPT_STR, AT(lora_root), "DIR",
      .help = "Let /v1/load_lora_adapter load adapters from this folder. Needs --admin-api-key."},
     {"max-loras", SERVE, GROUP_MODEL, OPT_INT, AT(max_loras), "N",

@@ -42,7 +42,7 @@ case " $DEAF " in *" $name "*) trap '' TERM ;; esac
 case " $DEAF $HANGS " in *" $name "*) echo $$ >"${PIDS:-/dev/null}"; echo "it began"; while :; do sleep 0.1; done ;; esac
 echo "3 passed"
 """
-TESTS = ["intrinsics", "rows", "gemm", "experts", "attention", "sample", "forward", "steps", "peers", "processes", "model", "real_shapes"]
+TESTS = ["intrinsics", "rows", "gemm", "experts", "attention", "sample", "forward", "lora", "steps", "peers", "processes", "model", "real_shapes"]
 
 
 class Slot:

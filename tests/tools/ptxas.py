@@ -22,7 +22,7 @@ import tempfile
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 CUDA = os.path.join(ROOT, "kernels/cuda")
-SOURCES = ["rows.cu", "qkv.cu", "latent.cu", "gemm.cu", "gemm_staged.cu", "experts.cu", "mix.cu", "streams.cu", "pack.cu", "attn_decode.cu", "attn_prefill.cu", "attn_latent.cu", "sample.cu", "ranks.cu"]
+SOURCES = ["rows.cu", "qkv.cu", "latent.cu", "lora.cu", "gemm.cu", "gemm_staged.cu", "experts.cu", "mix.cu", "streams.cu", "pack.cu", "attn_decode.cu", "attn_prefill.cu", "attn_latent.cu", "sample.cu", "ranks.cu"]
 HOPPER = ["attn_wgmma.cu", "gemm_wgmma.cu"]  # their kernels exist for sm_90a alone
 REGISTERS = 65536  # of a processor, on every architecture here
 SHARED = {"80": 163 << 10, "89": 99 << 10, "90a": 227 << 10, "100": 227 << 10}  # of a block; of others, no more than any has

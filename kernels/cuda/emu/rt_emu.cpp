@@ -37,10 +37,10 @@ struct op {
 struct rt {
     int ordinal;
     char error[160];
-    rt_graph *capture; // being captured
-    size_t limit;      // bytes that rt_alloc() may give in all
-    size_t used;
-    size_t shared_max; // bytes of shared memory that a block may have
+    rt_graph *capture;        // being captured
+    size_t limit;             // bytes that rt_alloc() may give in all
+    std::atomic<size_t> used; // rt_load() and rt_unload() are other threads'
+    size_t shared_max;        // bytes of shared memory that a block may have
     struct big_kernels big;
     bool overlap; // launches may overlap, as on a device: then kernels must wait (QUIRE_CUDA_OVERLAP)
     // Nothing is kept back: kernels of other devices, whose hosts are not waited for, may wait for these.
@@ -247,10 +247,7 @@ void *rt_alloc(struct rt *rt, size_t bytes) {
     return (char *)p + HEADER;
 }
 
-void rt_free(struct rt *rt, void *p) {
-    if (!p)
-        return;
-    run_all(rt); // as cudaFree() waits
+static void give_back(struct rt *rt, void *p) {
     header *h = header_of(p), was = *h;
     rt->used -= was.bytes;
     if (was.file == OF_HEAP) {
@@ -260,6 +257,28 @@ void rt_free(struct rt *rt, void *p) {
     munmap(h, HEADER + was.bytes);
     if (was.file != OF_PAGES)
         close(was.file);
+}
+
+void rt_free(struct rt *rt, void *p) {
+    if (!p)
+        return;
+    run_all(rt); // as cudaFree() waits
+    give_back(rt, p);
+}
+
+enum status rt_load(struct rt *rt, void **p, const void *host, size_t bytes, struct err *err) {
+    *p = rt_alloc(rt, bytes);
+    if (*p && !dry.memory)
+        memcpy(*p, host, bytes);
+    return *p              ? STATUS_OK
+           : rt_failed(rt) ? err_set(err, STATUS_DEVICE, "the device failed: %s", rt->error)
+                           : STATUS_NOMEM;
+}
+
+// Waits for nothing: it is not the thread that runs what is queued.
+void rt_unload(struct rt *rt, void *p) {
+    if (p)
+        give_back(rt, p);
 }
 
 static void *map_shared(int file, size_t bytes) {

@@ -11,7 +11,8 @@ import pytest
 
 import goldens
 from goldens import gguf_file
-from process import SLOW, Server
+from launched import needs_emulated
+from process import EMULATED, SLOW, Server
 from wire import check_error, wait_for
 
 PROMPT, ADMIN, KEY = "Once upon a time", "sk-admin-0123456789", "sk-user-0123456789"
@@ -205,6 +206,25 @@ def test_unloaded_in_use(lora):
     events = [first, *stream.finish()]
     assert "".join(e["choices"][0]["text"] for e in events if e["choices"]) == want
     stream.conn.close()
+
+
+@needs_emulated
+def test_on_a_gpu(start, lora, root):
+    """The texts of the CPU, with adapters together in a batch, and one loaded and unloaded while others run."""
+    modules = ["--lora-modules", f"all={root}/all", "--lora-modules", f"few={root}/few", "--served-model-name", "base"]
+    server = start(*modules, "--lora-root", root, "--admin-api-key", ADMIN, env={"QUIRE_DEVICE": "cuda", "QUIRE_CUDA_MODULE": str(EMULATED)})
+    assert 'device="cuda' in server.log() and server.models() == ["base", "all", "few"]
+    models = ["base", "all", "few", "all"]
+    want = [ask(lora, m, tokens=8) for m in models]
+    stream = server.open_stream(PROMPT, model="few", max_tokens=8, seed=5)
+    first = next(iter(stream))
+    assert admin(server, "/v1/load_lora_adapter", lora_name="more", lora_path="all").status == 200
+    got = at_once([lambda m=m: ask(server, m, tokens=8) for m in models[:3] + ["more"]])
+    assert admin(server, "/v1/unload_lora_adapter", lora_name="more").status == 200
+    assert "".join(e["choices"][0]["text"] for e in [first, *stream.finish()] if e["choices"]) == want[2][0]
+    stream.conn.close()
+    for a, b in zip(got, want):
+        assert a[0] == b[0] and all(abs(x - y) < 1e-2 for x, y in zip(a[1], b[1]))
 
 
 def test_refusals(lora, root, tmp_path):

@@ -1,7 +1,7 @@
 // Adapters: a request with one gives the same tokens and bits alone and beside others, however the work is cut, and on
 // every instruction set; the prefix cache keeps them apart; the reference agrees; and what they cost is bounded.
 #include "driver.h"
-#include "random_model.h"
+#include "random_adapter.h"
 #include "variants.h"
 
 enum { PROMPT = 40, OUTPUT = 10, ADAPTERS = 4, SUBJECTS = ADAPTERS + 1, MATES = 6 };
@@ -11,43 +11,6 @@ static struct got alone[SUBJECTS]; // by adapter, the last without
 static struct got results[SUBJECTS + MATES + SUBJECTS];
 static char model_path[64], adapter_path[ADAPTERS][64];
 static const char *kv_dtype;
-
-// ---- files
-
-struct adapter_shape {
-    enum dtype a, b;
-    int rank;
-    float alpha;
-    const char *targets; // of "qkvogud"
-};
-
-static void write_adapter(const struct adapter_shape *s, const char *arch, int F, char *path) {
-    static const char letters[] = "qkvogud";
-    static const char *const names[] = {"attn_q",   "attn_k", "attn_v",  "attn_output",
-                                        "ffn_gate", "ffn_up", "ffn_down"};
-    const int D = random_shape.hidden, Q = 8 * random_shape.head_dim, K = 2 * random_shape.head_dim;
-    const int out[] = {Q, K, K, D, F, F, D}, in[] = {D, D, D, Q, D, D, F};
-    struct gguf_writer w = {0};
-    char name[64];
-    gw_str(&w, "general.type", "adapter");
-    gw_str(&w, "general.architecture", arch);
-    gw_str(&w, "adapter.type", "lora");
-    gw_f32(&w, "adapter.lora.alpha", s->alpha);
-    for (int layer = 0; layer < random_layers; layer++)
-        for (const char *t = s->targets; *t; t++) {
-            int i = (int)(strchr(letters, *t) - letters);
-            snprintf(name, sizeof name, "blk.%d.%s.weight.lora_a", layer, names[i]);
-            random_model_tensor(&w, name, s->a, s->rank, in[i]);
-            snprintf(name, sizeof name, "blk.%d.%s.weight.lora_b", layer, names[i]);
-            random_model_tensor(&w, name, s->b, out[i], s->rank);
-        }
-    size_t size;
-    unsigned char *file = gw_finish(&w, &size);
-    strcpy(path, "/tmp/quire-adapter-XXXXXX");
-    int fd = mkstemp(path);
-    assert_true(fd >= 0 && write(fd, file, size) == (ssize_t)size && close(fd) == 0);
-    free(file);
-}
 
 // ---- runs
 

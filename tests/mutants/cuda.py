@@ -365,4 +365,22 @@ ROWS = [
     (ENGINE, "    if ((named || backend_cuda_at_hand()) &&", "    if (backend_cuda_at_hand() &&", "test_emu_load"),  # auto falls back without a word
     (ENGINE, "    depth = depth < PLAN_MAX_DEPTH ? depth : PLAN_MAX_DEPTH; // there may be more stages\n", "", "test_ranks"),  # as many plans as stages
     (CUDA % "emu/emu.cpp", "    memset(dst, 0xff, (size_t)bytes); // the old bytes must not look valid\n", "", "test_emu_intrinsics"),  # a copy lands before it is waited for
+    # ---- adapters
+    (CUDA % "lora.cu", "a.scale ? kd_mul(t, a.scale[row]) : t;", "t;", "test_emu_lora", "test_types"),  # adapters: F16 activations as they are scaled
+    (CUDA % "lora.cu", "kd_mul(m.scale, sum[i])", "sum[i]", "test_emu_lora", "test_types"),  # adapters: whatever the scale
+    (CUDA % "lora.cu", "a.interleaved ? n / 8 * 16 + n % 8 : n", "n", "test_emu_lora", "test_types"),  # adapters: gates and ups in one place
+    (CUDA % "lora.cu", "        }\n        __syncthreads();\n    }\n", "        }\n    }\n", "test_emu_lora", "test_types"),  # adapters: sums of the next row over those that are read
+    (CUDA % "lora.cu", "        __syncthreads();\n        int i = ", "        int i = ", "test_emu_lora", "test_types"),  # adapters: sums that other warps have not written
+    (CUDA % "lora.c", ".cols = round_up((int)a->shape[1], 8)", ".cols = (int)a->shape[1]", "test_emu_lora", "test_types"),  # adapters: rows of A side by side
+    (CUDA % "lora.c", "dev->bucket ? work_lora_groups(&dev->work_config, w->num_tokens) : w->num_lora", "w->num_lora", "test_emu_lora", "test_graphs"),  # adapters: a graph of as many groups as it was captured with
+    (CUDA % "work.c", "rows[num % CUDA_LORA_ROWS] = t;", "rows[num % CUDA_LORA_ROWS] = s;", "test_emu_lora", "test_types"),  # adapters: rows of sequences that have many
+    (CUDA % "work.c", "n += (num + CUDA_LORA_ROWS - 1) / CUDA_LORA_ROWS;", "n += num / CUDA_LORA_ROWS;", "test_emu_lora", "test_types"),  # adapters: groups that are not full
+    (CUDA % "work.c", "        groups[g].adapter = NULL;", "        ;", "test_emu_lora", "test_graphs"),  # adapters: groups of no rows
+    (CUDA % "step.c", "g->has_lora == key.has_lora &&", "true &&", "test_emu_lora", "test_graphs"),  # adapters: graphs without take steps with
+    (CUDA % "multiply.c", "dev->limits.max_adapters == 0; // adapters", "true; // adapters", "test_emu_lora", "test_company"),  # adapters: f32 added to bf16
+    (CUDA % "multiply.c", "finished = dev->limits.max_adapters > 0;", "finished = lora;", "test_emu_lora", "test_company"),  # adapters: gates of other bits beside a row that has one
+    (CUDA % "memory.c", ".sparse || dev->limits.max_adapters > 0;", ".sparse;", "test_emu_lora", "test_company"),  # adapters: gates and ups behind their memory
+    (CUDA % "phases.c", "        add_lora(dev, &p, dev->resid);\n", "", "test_emu_lora", "test_types"),  # adapters: none of what is added at once
+    (CUDA % "phases.c", "    add_lora(dev, p, y);\n", "", "test_emu_lora", "test_kinds"),  # adapters: none of what is changed before it is added
+    (CUDA % "phases.c", "    add_lora(dev, p, y);\n", "    if (dev->peers.rank == 0)\n        add_lora(dev, p, y);\n", "test_emu_adapters"),  # adapters: rank 0's part alone
 ]

@@ -75,7 +75,8 @@ static void count_allocations(int num_stages) {
     while (driver_step(&d, got))
         steps++;
     assert_int_equal(num_allocations - before, 0);
-    free(aligned_alloc(64, 64));
+    void *volatile counted = aligned_alloc(64, 64); // or the compiler would leave both out
+    free(counted);
     assert_int_equal(num_allocations - before, 1); // the counter counts
     assert_true(steps > 40);
     assert_true(driver_stats(&d).preemptions > 0 && driver_stats(&d).prefix_hits > 0);
@@ -301,7 +302,7 @@ static void storm(int rounds) {
 // dealt out among stages. All get the bits of the first.
 TEST(test_storm) {
     static const int cases[][2] = {{0, 0}, {0, 2}, {2, 0}, {4, 0}, {2, 1}, {2, 4}, {5, 8}};
-    const int rounds = SLOW ? 2 : 4;
+    const int rounds = SLOW ? 1 : 4;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         stages = cases[i][0], depth = cases[i][1];
         storm(i == 0 ? 3 * rounds : rounds);

@@ -15,6 +15,9 @@ enum { SLOW = 1 }; // less of what the other builds do whole: these take twenty 
 enum { SLOW = 0 };
 #endif
 
+// Whether combinations of what has nothing to do with each other run whole, as in ./dev slow, or a part of them.
+static inline int harness_whole(void) { return !SLOW && getenv("QUIRE_SLOW") != NULL; }
+
 #ifdef QUIRE_HAVE_CMOCKA
 #include <cmocka.h>
 #else

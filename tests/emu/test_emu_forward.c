@@ -247,7 +247,7 @@ TEST(test_pieces) {
 // The logits of a row that decodes do not depend on the rest of the step: alone, beside a prompt that goes through cuBLASLt,
 // beside one that does not, and among more decodes than one GEMM takes, they have the same bits.
 TEST(test_company) {
-    enum { MANY = 70, AT = 20, TOGETHER = 6, V = 97, SPLIT = 5 };
+    enum { MANY = 70, AT = 5, TOGETHER = 24, V = 97, SPLIT = 5 };
     static const enum dtype types[] = {DTYPE_BF16, DTYPE_F16, DTYPE_Q8_0, DTYPE_Q4_K, DTYPE_F32, DTYPE_Q8_0};
     static struct piece companies[4][MANY];
     static const int counts[4] = {1, 3, 3, MANY};

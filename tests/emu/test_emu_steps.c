@@ -614,7 +614,7 @@ TEST(test_many_entries) {
         free(b);
         instance_close(in);
     }
-    assert_true(differ > ROWS / 3);
+    assert_true(differ > ROWS / 4);
     free(entries);
     fixture_free(f);
 }

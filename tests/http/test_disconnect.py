@@ -10,11 +10,11 @@ import time
 import pytest
 
 from goldens import cases, expected
-from process import SANITIZED, SLOW
+from process import SANITIZED, SLOW, WITH_TSAN
 from wire import Folded, Stream, outcome, parse_events, request_bytes, wait_for
 
 PROMPT = "Once upon a time"
-COUNT = int(os.environ.get("QUIRE_DISCONNECTS") or 300)
+COUNT = int(os.environ.get("QUIRE_DISCONNECTS") or (100 if WITH_TSAN else 300))
 LONG = {"max_tokens": 1500, "ignore_eos": True, "temperature": 0}
 PATH = "/v1/completions"
 
@@ -190,9 +190,10 @@ def test_slow_readers_disturb_nobody(start):
 def test_a_slow_reader_gets_everything(start):
     """A stream that is paused by its reader goes on and is complete."""
     server = start()
-    whole = server.complete(PROMPT, max_tokens=1000, ignore_eos=True)["choices"][0]["text"]
+    count = 400 if WITH_TSAN else 1000
+    whole = server.complete(PROMPT, max_tokens=count, ignore_eos=True)["choices"][0]["text"]
     conn = server.connect(rcvbuf=4096)
-    conn.send(server.bytes("POST", PATH, dict(LONG, prompt=PROMPT, stream=True, max_tokens=1000)))
+    conn.send(server.bytes("POST", PATH, dict(LONG, prompt=PROMPT, stream=True, max_tokens=count)))
     time.sleep(2)
     folded = Folded(Stream(conn).finish())
     conn.close()
@@ -203,7 +204,7 @@ def test_a_slow_reader_gets_everything(start):
 def test_a_slow_reader_gets_every_number(start):
     """The same with log-probabilities: what gathers while the reader sleeps comes in larger chunks, and is all there."""
     server = start()
-    fields = dict(LONG, prompt=PROMPT, logprobs=5, max_tokens=1200)
+    fields = dict(LONG, prompt=PROMPT, logprobs=5, max_tokens=400 if WITH_TSAN else 1200)
     whole = outcome(server.post(PATH, fields).json())
     for pause in (0.5, 2):
         with server.connect(rcvbuf=4096) as conn:

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 import goldens
-from process import BINARY, EMULATED, run
+from process import BINARY, EMULATED, SANITIZED, run
 
 import folder_quants  # of tests/tools, which goldens.py names
 
@@ -61,7 +61,10 @@ def test_commands(models, tmp_path):
     assert run("generate", folder, *words).stdout == run("generate", out, *words).stdout
 
 
-@pytest.mark.parametrize("method", folder_quants.METHODS)
+METHODS = [m for m in folder_quants.METHODS if not (SANITIZED and m.startswith("fp8-"))]  # larger; "fp8" goes the same way
+
+
+@pytest.mark.parametrize("method", METHODS)
 def test_quantised(tmp_path, method):
     """Every format of matrices gives the log-probabilities that a GGUF file of the same numbers gives."""
     fp8 = method in ("fp8-blocks", "fp8-row", "fp8-whole")  # stay FP8

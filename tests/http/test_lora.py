@@ -283,7 +283,7 @@ def test_start_is_refused(root):
     model = goldens.data(goldens.MODEL)
     for flags, code, word in [
         (["--lora-modules", "x"], 2, "NAME=PATH"), (["--lora-modules", f"stories260K={root}/all"], 2, "NAME=PATH"),
-        (["--lora-modules", f"x={root}/none"], 1, "none"), (["--lora-modules", f"x={root}/big", "--max-lora-rank", "3"], 1, "rank"),
+        (["--lora-modules", f"x={root}/none"], 1, "none"), (["--lora-modules", f"x={root}/root", "--max-lora-rank", "3"], 1, "rank"),
         (["--lora-modules", f"x={root}/all", "--lora-modules", f"x={root}/few"], 2, "two adapters"),
     ]:  # fmt: skip
         done = run("serve", model, "--port", "0", *flags)

@@ -242,7 +242,9 @@ static void check_file(const char *path, const char *name, double distance, int 
         fail_msg("%s: %g from the reference", name, sqrt(difference / size));
     for (int v = 0; v < NUM_VARIANTS; v++)
         for (int c = 0; c < (v == 0 ? 2 : 6) && (c > 0 || here(variants[v])); c++) {
-            if ((c + v + i) % (SLOW ? 16 : 2)) // a part of them for each file, the next for the next
+            if ((c + v + i) % (SLOW              ? 16
+                               : harness_whole() ? 2
+                                                 : 3)) // a part of them for each file, the next for the next
                 continue;
             if (v == 0 && i % 3) // plain C takes a third of the time, and ops/ compares it for every type
                 continue;
@@ -256,7 +258,7 @@ static void check_file(const char *path, const char *name, double distance, int 
                      variants[v], config.threads, config.block_size, config.max_chunk, mates[c]);
             run(&config, mates[c], what, NULL);
         }
-    if (!SLOW || i % 6 == 0)
+    if (harness_whole() || i % (SLOW ? 6 : 2) == 0)
         check_preempted_and_hit(name);
     random_path = NULL;
 }
@@ -365,7 +367,8 @@ TEST(test_families) {
         {"qwen3next", "bf16", DTYPE_Q4_K, 0, 6, 5e-2},   {"falcon-h1", NULL, DTYPE_F32, 0, 6, 1e-5},
         {"granitehybrid", NULL, DTYPE_Q8_0, 0, 6, 5e-2}, {"gemma4", NULL, DTYPE_F32, 24, 10, 1e-5},
         {"gemma3n", NULL, DTYPE_F32, 24, 10, 1e-5},      {"gemma3n", "bf16", DTYPE_Q8_0, 24, 10, 5e-2}};
-    for (int i = 0; i < (int)(sizeof cases / sizeof *cases); i += 1 + SLOW) {
+    for (int i = 0; i < (int)(sizeof cases / sizeof *cases);
+         i += harness_whole() || (i > 11 && !SLOW) ? 1 : 2) {
         char path[] = "/tmp/quire-model-XXXXXX";
         random_shape.arch = cases[i].arch;
         random_shape.window = cases[i].window;

@@ -309,9 +309,9 @@ TEST(test_weight_types) {
         random_model_write_sized(&models[i].m, 16, models[i].kv_heads, models[i].ffn, file);
         baseline(file, models[i].m.name);
         check(2, i);
-        if (!SLOW || i % 3 == 1)
+        if (harness_whole() || i % 3 == 1)
             check(4, i + 1);
-        if (!SLOW || i == 7) // they add nothing that depends on the type
+        if (harness_whole() || i == 7) // they add nothing that depends on the type
             check_stages(2, 1 + i % 2, i + 2);
         unlink(file);
     }
@@ -339,7 +339,7 @@ TEST(test_architectures) {
             skip(); // they need Python to be made
         baseline(file, files[i]);
         check(2, i);
-        if (!SLOW || i % 4 == 0)
+        if (harness_whole() || i % 4 == 0)
             check_stages(2, 1 + i % 2, i + 1);
         checked++;
     }

@@ -38,7 +38,7 @@ enum { MAX_SIM_GROUPS = 3 };
     __has_feature(thread_sanitizer)
 enum { DEFAULT_REQUESTS = 100000 };
 #else
-enum { DEFAULT_REQUESTS = 1000000 };
+enum { DEFAULT_REQUESTS = 500000 };
 #endif
 
 static uint64_t scenario_seed; // of the scenario that runs, for the message of a failure

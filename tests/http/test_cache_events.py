@@ -73,15 +73,13 @@ def test_predicts(start):
     server.complete([BOS] + list(range(10, 90)), max_tokens=1)  # before anybody asks
     index = Index(server)
     wait_for("the first pages", lambda: index.predict([BOS] + list(range(10, 90))) == 80, seconds=30)
-    right = tried = 0
     for i, prompt in enumerate(prompts(7, 1500)):
         if i % 3 == 0:
             server.complete(prompt, max_tokens=4)
             wait_for("its blocks", lambda p=prompt: index.predict(p) == (len(p) - 1) // 16 * 16, seconds=30)
-        else:
-            tried += 1
-            right += index.predict(prompt) == cached(server, prompt)
-    assert right == tried and index.cleared == 1
+        else:  # what its last tokens evicted may be told a little later
+            wait_for("what hits", lambda p=prompt: index.predict(p) == cached(server, p), seconds=30)
+    assert index.cleared == 1
     late = Index(server)
     wait_for("all pages", lambda: set(late.hashes) == set(index.hashes), seconds=30)
     assert late.children == index.children and len(late.hashes) > 50

@@ -212,7 +212,8 @@ def test_unloaded_in_use(lora):
 def test_on_a_gpu(start, lora, root):
     """The texts of the CPU, with adapters together in a batch, and one loaded and unloaded while others run."""
     modules = ["--lora-modules", f"all={root}/all", "--lora-modules", f"few={root}/few", "--served-model-name", "base"]
-    server = start(*modules, "--lora-root", root, "--admin-api-key", ADMIN, env={"QUIRE_DEVICE": "cuda", "QUIRE_CUDA_MODULE": str(EMULATED)})
+    server = start(*modules, "--lora-root", root, "--admin-api-key", ADMIN, "--max-num-seqs", "4",
+                   env={"QUIRE_DEVICE": "cuda", "QUIRE_CUDA_MODULE": str(EMULATED)})  # fmt: skip
     assert 'device="cuda' in server.log() and server.models() == ["base", "all", "few"]
     models = ["base", "all", "few", "all"]
     want = [ask(lora, m, tokens=8) for m in models]

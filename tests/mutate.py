@@ -151,7 +151,8 @@ def main():
     root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     words = sys.argv[1:]
     rows, hows = [MUTATIONS[i] for i in chosen(words)], [HOW[i] for i in chosen(words)]
-    needs_server = any(r[3].startswith(("test_json_", "test_server_")) or r[3].endswith(".py") for r in rows)
+    # the last three read the golden models, which CMake makes with the server alone
+    needs_server = any(r[3].startswith(("test_json_", "test_server_", "test_ranks", "test_logits", "test_mtp")) or r[3].endswith(".py") for r in rows)
     os.environ.setdefault("QUIRE_TEST_DATA", os.path.join(os.path.dirname(root), "shared", "data"))
     if not os.path.isdir(os.environ["QUIRE_TEST_DATA"]):
         print(f"no test data at {os.environ['QUIRE_TEST_DATA']}: mutants survive whose tests need it", file=sys.stderr)
